@@ -1,0 +1,213 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of one event. They are part of the wire contract.
+const (
+	// MaxEventBytes is the largest encoded event, 1 MiB: the broker's own limit for a message.
+	MaxEventBytes = 1 << 20
+	// MaxIDBytes bounds every id of the envelope, in bytes.
+	MaxIDBytes = 128
+	// MaxTextBytes is where a long text (a result, a message) is cut with `…[cut N bytes]`.
+	MaxTextBytes = 64 << 10
+	// MaxFuture is how far ahead of the receiver's clock an event's time may be.
+	MaxFuture = 24 * time.Hour
+	// MaxDepth bounds the nesting of the data object.
+	MaxDepth = 64
+)
+
+// Errors of validation; test with errors.Is. Both carry a sentence that names the field and what is allowed.
+var (
+	// ErrInvalid means that an event breaks the contract and can never be stored as it is.
+	ErrInvalid = errors.New("invalid event")
+	// ErrTooLarge means that an event is over [MaxEventBytes] even after its long texts were cut.
+	ErrTooLarge = errors.New("event too large")
+)
+
+var (
+	namespacePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}(\.[a-z0-9_-]{1,64})?$`)
+	kindPattern      = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+)
+
+// ValidateNamespace checks a namespace: `tenant` or `tenant.team`, each 1 to 64 of a-z, 0-9, _ and -.
+func ValidateNamespace(ns string) error {
+	if !namespacePattern.MatchString(ns) {
+		return fmt.Errorf("%w: namespace %q: it must be `tenant` or `tenant.team`, each 1 to 64 characters of a-z, 0-9, _ and -",
+			ErrInvalid, ns)
+	}
+	return nil
+}
+
+// Validate checks the event against the contract; now is the receiver's clock. The error is [ErrInvalid].
+func (e Event) Validate(now time.Time) error {
+	if err := ValidateNamespace(e.Namespace); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name, value string
+		required    bool
+	}{
+		{"id", e.ID, true},
+		{"agent_id", e.AgentID, true},
+		{"session_id", e.SessionID, true},
+		{"task_id", e.TaskID, true},
+		{"user_id", e.UserID, false},
+		{"goal_id", e.GoalID, false},
+	} {
+		if err := validateID(f.name, f.value, f.required); err != nil {
+			return err
+		}
+	}
+	if !kindPattern.MatchString(string(e.Kind)) {
+		return fmt.Errorf("%w: kind %q: it must be 1 to 64 characters of a-z, 0-9 and _, beginning with a letter", ErrInvalid, e.Kind)
+	}
+	if e.Seq < 0 {
+		return fmt.Errorf("%w: seq %d: it must not be negative", ErrInvalid, e.Seq)
+	}
+	if err := validateTime(e.Time, now); err != nil {
+		return err
+	}
+	return validateData(e)
+}
+
+func validateID(name, value string, required bool) error {
+	switch {
+	case value == "" && required:
+		return fmt.Errorf("%w: %s is missing", ErrInvalid, name)
+	case len(value) > MaxIDBytes:
+		return fmt.Errorf("%w: %s has %d bytes: at most %d are allowed", ErrInvalid, name, len(value), MaxIDBytes)
+	case !utf8.ValidString(value):
+		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, name)
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return fmt.Errorf("%w: %s %q has control characters", ErrInvalid, name, value)
+	}
+	return nil
+}
+
+func validateTime(t, now time.Time) error {
+	switch {
+	case t.IsZero():
+		return fmt.Errorf("%w: time is missing", ErrInvalid)
+	case t.Before(time.Unix(0, 0)):
+		return fmt.Errorf("%w: time %s is before 1970", ErrInvalid, t.UTC().Format(TimeFormat))
+	case t.After(now.Add(MaxFuture)):
+		return fmt.Errorf("%w: time %s is more than %s in the future (the clock here says %s): check the producer's clock",
+			ErrInvalid, t.UTC().Format(TimeFormat), MaxFuture, now.UTC().Format(TimeFormat))
+	}
+	return nil
+}
+
+func validateData(e Event) error {
+	if len(e.Data) == 0 {
+		return nil
+	}
+	if first := strings.TrimLeft(string(e.Data[:min(len(e.Data), 64)]), " \t\r\n"); first == "" || first[0] != '{' || !json.Valid(e.Data) {
+		return fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
+	}
+	if depth(e.Data) > MaxDepth {
+		return fmt.Errorf("%w: data is nested deeper than %d levels", ErrInvalid, MaxDepth)
+	}
+	switch e.Kind {
+	case KindTaskStarted:
+		_, err := Decode[TaskStarted](e)
+		return err
+	case KindMessage:
+		return validateMessage(e)
+	case KindStepFinished:
+		return validateStep(e)
+	case KindTaskFinished:
+		return validateFinish(e)
+	case KindFeedback:
+		return validateFeedback(e)
+	case KindItemWritten, KindItemChanged, KindRecallServed:
+		return nil
+	default:
+		return nil
+	}
+}
+
+func validateMessage(e Event) error {
+	m, err := Decode[Message](e)
+	if err != nil {
+		return err
+	}
+	return oneOf("data.role", m.Role, RoleUser, RoleAssistant, RoleSystem)
+}
+
+func validateStep(e Event) error {
+	s, err := Decode[StepFinished](e)
+	if err != nil {
+		return err
+	}
+	if s.Tool == "" {
+		return fmt.Errorf("%w: data.tool is missing", ErrInvalid)
+	}
+	if p := strings.TrimSpace(string(s.Parameters)); p != "" && p != "null" && p[0] != '{' {
+		return fmt.Errorf("%w: data.parameters is not a JSON object", ErrInvalid)
+	}
+	if s.ExecutionTimeMS < 0 {
+		return fmt.Errorf("%w: data.execution_time_ms %d: it must not be negative", ErrInvalid, s.ExecutionTimeMS)
+	}
+	if err := oneOf("data.actor", s.Actor, "", ActorAgent, ActorUser); err != nil {
+		return err
+	}
+	return oneOf("data.status", string(s.Status), string(StatusSuccess), string(StatusFailure))
+}
+
+func validateFinish(e Event) error {
+	f, err := Decode[TaskFinished](e)
+	if err != nil {
+		return err
+	}
+	if err := oneOf("data.confirmed_by", f.ConfirmedBy, "", ConfirmedByUser, ConfirmedBySystem, ConfirmedByAgent); err != nil {
+		return err
+	}
+	return oneOf("data.status", string(f.Status), string(StatusSuccess), string(StatusFailure), string(StatusPartial),
+		string(StatusCancelled), string(StatusUnknown))
+}
+
+func validateFeedback(e Event) error {
+	f, err := Decode[Feedback](e)
+	if err != nil {
+		return err
+	}
+	return oneOf("data.kind", f.Kind, FeedbackCorrection, FeedbackRating, FeedbackApproval, FeedbackRejection)
+}
+
+func oneOf(field, value string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s %q: it must be one of %s", ErrInvalid, field, value,
+		strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+}
+
+// depth is the deepest nesting of arrays and objects in valid JSON.
+func depth(raw []byte) int {
+	deepest, level, inString := 0, 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return deepest
+}

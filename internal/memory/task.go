@@ -1,0 +1,343 @@
+package memory
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hindsight-memory/hindsight/events"
+)
+
+// TaskKey names one task. A task id alone is not unique: two namespaces may use the same.
+type TaskKey struct {
+	Namespace string
+	TaskID    string
+}
+
+// StoredEvent is a trace event with the time at which the store recorded it, UTC, set by the store.
+type StoredEvent struct {
+	events.Event
+	RecordedAt time.Time
+}
+
+// Certainty says how far the status of a task can be believed.
+type Certainty string
+
+// Certainties, the strongest first.
+const (
+	// CertaintyConfirmed means that a user or the system (a test, a checker) judged the result.
+	CertaintyConfirmed Certainty = "confirmed"
+	// CertaintyReported means that only the agent itself says so.
+	CertaintyReported Certainty = "reported"
+	// CertaintyInferred means that nobody said: Hindsight closed the task for its silence, or it is still open.
+	CertaintyInferred Certainty = "inferred"
+)
+
+// Step is one decision of the agent. Its JSON is the stable shape of `hindsight tasks --json`.
+type Step struct {
+	// Step counts from 1 within the task, in order of time, unless the producer numbered every step itself.
+	Step            int             `json:"step"`
+	Tool            string          `json:"tool"`
+	Parameters      json.RawMessage `json:"parameters"`
+	Status          events.Status   `json:"status"`
+	Result          string          `json:"result"`
+	ErrorType       string          `json:"error_type"`
+	ErrorMessage    string          `json:"error_message"`
+	ExecutionTimeMS int64           `json:"execution_time_ms"`
+	Reasoning       string          `json:"reasoning,omitempty"`
+	CallID          string          `json:"call_id,omitempty"`
+	EventID         string          `json:"event_id"`
+	Time            time.Time       `json:"time"`
+}
+
+// Task is what the events of one task say together. Its JSON is the stable shape of `hindsight tasks --json`.
+type Task struct {
+	Namespace      string        `json:"namespace"`
+	TaskID         string        `json:"task_id"`
+	GoalID         string        `json:"goal_id"`
+	SessionID      string        `json:"session_id"`
+	UserID         string        `json:"user_id"`
+	AgentID        string        `json:"agent_id"`
+	ParentTaskID   string        `json:"parent_task_id,omitempty"`
+	TaskType       string        `json:"task_type"`
+	Goal           string        `json:"goal"`
+	InputSummary   string        `json:"input_summary,omitempty"`
+	AvailableTools []string      `json:"available_tools,omitempty"`
+	Status         events.Status `json:"status"`
+	Certainty      Certainty     `json:"certainty"`
+	Reason         string        `json:"reason,omitempty"`
+	Score          *float64      `json:"score,omitempty"`
+	// Closed is true once the sweeper has decided that the task is over; a late event reopens it.
+	Closed bool `json:"closed"`
+	// Finished is true when an event says that the task is over, whether or not the sweeper has closed it yet.
+	Finished bool `json:"-"`
+	// Revision is 2 × Events + (1 if closed): it grows with every event, and nobody has to allocate it.
+	Revision uint64 `json:"revision"`
+	// Events counts distinct trace events.
+	Events int `json:"events"`
+	// Messages, Errors and Corrections count messages, failed steps and corrections by a user.
+	Messages    int       `json:"messages"`
+	Errors      int       `json:"errors"`
+	Corrections int       `json:"corrections"`
+	StartedAt   time.Time `json:"started_at"`
+	EndedAt     time.Time `json:"ended_at"`
+	// Recalled are the ids of the items shown to the agent during the task; Withheld is true when the task was in the
+	// control group and was shown none of them.
+	Recalled []string `json:"recalled,omitempty"`
+	Withheld bool     `json:"withheld,omitempty"`
+	Steps    []Step   `json:"steps"`
+}
+
+// Duration is the time between the first and the last event of the task.
+func (t Task) Duration() time.Duration { return t.EndedAt.Sub(t.StartedAt) }
+
+// Revision is the number of a task's state: 2 × distinct stored events + (1 if closed).
+func Revision(distinctEvents int, closed bool) uint64 {
+	r := uint64(max(distinctEvents, 0)) * 2
+	if closed {
+		r++
+	}
+	return r
+}
+
+// BuildTask derives a task from its events. All must be of one task; their order and duplicates (by event id) do not
+// matter. closed is the sweeper's decision. The zero Task is returned for no events.
+func BuildTask(evs []events.Event, closed bool) Task {
+	evs = distinctInOrder(evs)
+	if len(evs) == 0 {
+		return Task{}
+	}
+	t := Task{
+		Namespace: evs[0].Namespace, TaskID: evs[0].TaskID,
+		Status: events.StatusUnknown, Certainty: CertaintyInferred,
+		Closed: closed, Events: len(evs), Revision: Revision(len(evs), closed),
+		StartedAt: evs[0].Time, EndedAt: evs[0].Time, Steps: []Step{},
+	}
+	b := builder{task: &t, byCall: map[string]int{}}
+	for _, e := range evs {
+		b.add(e)
+	}
+	b.finish()
+	return t
+}
+
+// distinctInOrder removes repeated ids and sorts: by the producer's numbers where every event has one, else by time,
+// with start first and end last among events of one instant. The last key is the id, so that the order is total.
+func distinctInOrder(evs []events.Event) []events.Event {
+	seen := make(map[string]bool, len(evs))
+	out := make([]events.Event, 0, len(evs))
+	numbered := true
+	for _, e := range evs {
+		if seen[e.ID] {
+			continue
+		}
+		seen[e.ID] = true
+		numbered = numbered && e.Seq > 0
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b events.Event) int {
+		byTime := a.Time.Compare(b.Time)
+		if numbered {
+			byTime = 0
+		}
+		return cmp.Or(byTime, cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), cmp.Compare(rank(a.Kind), rank(b.Kind)), strings.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+func rank(k events.Kind) int {
+	switch k {
+	case events.KindTaskStarted:
+		return 0
+	case events.KindTaskFinished:
+		return 2
+	case events.KindMessage, events.KindStepFinished, events.KindFeedback, events.KindItemWritten,
+		events.KindItemChanged, events.KindRecallServed:
+		return 1
+	default:
+		return 1
+	}
+}
+
+// builder gathers one task; its fields are what the events said so far.
+type builder struct {
+	task      *Task
+	byCall    map[string]int
+	numbers   []int
+	confirmed int
+	firstUser string
+}
+
+func (b *builder) add(e events.Event) {
+	t := b.task
+	if e.Time.Before(t.StartedAt) {
+		t.StartedAt = e.Time
+	}
+	if e.Time.After(t.EndedAt) {
+		t.EndedAt = e.Time
+	}
+	t.GoalID = cmp.Or(t.GoalID, e.GoalID)
+	t.SessionID = cmp.Or(t.SessionID, e.SessionID)
+	t.UserID = cmp.Or(t.UserID, e.UserID)
+	t.AgentID = cmp.Or(t.AgentID, e.AgentID)
+	switch e.Kind {
+	case events.KindTaskStarted:
+		b.addStart(e)
+	case events.KindMessage:
+		b.addMessage(e)
+	case events.KindStepFinished:
+		b.addStep(e)
+	case events.KindTaskFinished:
+		b.addFinish(e)
+	case events.KindFeedback:
+		if f, err := events.Decode[events.Feedback](e); err == nil && f.Kind == events.FeedbackCorrection {
+			t.Corrections++
+		}
+	case events.KindRecallServed:
+		b.addRecall(e)
+	case events.KindItemWritten, events.KindItemChanged:
+	default:
+		// A kind that this version does not know counts as an event and says nothing about the task.
+	}
+}
+
+// addStart keeps the first value of each field, so that a second start (a retry by the producer under another id)
+// only fills gaps. Data that does not decode was stored raw and says nothing.
+func (b *builder) addStart(e events.Event) {
+	s, err := events.Decode[events.TaskStarted](e)
+	if err != nil {
+		return
+	}
+	t := b.task
+	t.TaskType = cmp.Or(t.TaskType, s.TaskType)
+	t.Goal = cmp.Or(t.Goal, s.Goal)
+	t.InputSummary = cmp.Or(t.InputSummary, s.InputSummary)
+	t.ParentTaskID = cmp.Or(t.ParentTaskID, s.ParentTaskID)
+	if len(t.AvailableTools) == 0 {
+		t.AvailableTools = s.AvailableTools
+	}
+}
+
+func (b *builder) addMessage(e events.Event) {
+	b.task.Messages++
+	m, err := events.Decode[events.Message](e)
+	if err == nil && m.Role == events.RoleUser && b.firstUser == "" {
+		b.firstUser = m.Content
+	}
+}
+
+func (b *builder) addStep(e events.Event) {
+	s, err := events.Decode[events.StepFinished](e)
+	if err != nil {
+		return
+	}
+	if s.Actor == events.ActorUser {
+		b.task.Messages++ // A call by the user or simulator is not a decision of the agent.
+		return
+	}
+	step := Step{
+		Tool: s.Tool, Parameters: s.Parameters, Status: s.Status, Result: events.Text(s.Result), ErrorType: s.ErrorType,
+		ErrorMessage: s.ErrorMessage, ExecutionTimeMS: s.ExecutionTimeMS, Reasoning: s.Reasoning, CallID: s.CallID,
+		EventID: e.ID, Time: e.Time,
+	}
+	if len(step.Parameters) == 0 || string(step.Parameters) == "null" {
+		step.Parameters = json.RawMessage("{}")
+	}
+	if at, again := b.byCall[s.CallID]; again && s.CallID != "" && b.task.Steps[at].Tool == s.Tool {
+		mergeStep(&b.task.Steps[at], step)
+		return
+	}
+	if s.CallID != "" {
+		b.byCall[s.CallID] = len(b.task.Steps)
+	}
+	b.task.Steps = append(b.task.Steps, step)
+	b.numbers = append(b.numbers, s.Step)
+}
+
+// mergeStep joins two reports of the same call (a coding agent sends it as a log record and as a span). A failure is
+// believed over a success: emitters report success for commands that failed.
+func mergeStep(into *Step, other Step) {
+	if other.Status == events.StatusFailure {
+		into.Status = other.Status
+	}
+	if string(into.Parameters) == "{}" {
+		into.Parameters = other.Parameters
+	}
+	into.Result = cmp.Or(into.Result, other.Result)
+	into.ErrorType = cmp.Or(into.ErrorType, other.ErrorType)
+	into.ErrorMessage = cmp.Or(into.ErrorMessage, other.ErrorMessage)
+	into.ExecutionTimeMS = cmp.Or(into.ExecutionTimeMS, other.ExecutionTimeMS)
+	into.Reasoning = cmp.Or(into.Reasoning, other.Reasoning)
+}
+
+// addFinish lets the best-confirmed word on the outcome win, and among equals the last.
+func (b *builder) addFinish(e events.Event) {
+	f, err := events.Decode[events.TaskFinished](e)
+	if err != nil {
+		return
+	}
+	confirmed := 1
+	switch f.ConfirmedBy {
+	case events.ConfirmedByUser:
+		confirmed = 3
+	case events.ConfirmedBySystem:
+		confirmed = 2
+	}
+	b.task.Finished = true
+	if confirmed < b.confirmed {
+		return
+	}
+	b.confirmed = confirmed
+	b.task.Status, b.task.Reason, b.task.Score = f.Status, f.Reason, f.Score
+	b.task.Certainty = CertaintyReported
+	if confirmed > 1 {
+		b.task.Certainty = CertaintyConfirmed
+	}
+}
+
+func (b *builder) addRecall(e events.Event) {
+	r, err := events.Decode[struct {
+		Items []struct {
+			ID string `json:"id"`
+		} `json:"items"`
+		Withheld bool `json:"withheld"`
+	}](e)
+	if err != nil {
+		return
+	}
+	b.task.Withheld = b.task.Withheld || r.Withheld
+	for _, item := range r.Items {
+		if !slices.Contains(b.task.Recalled, item.ID) {
+			b.task.Recalled = append(b.task.Recalled, item.ID)
+		}
+	}
+}
+
+func (b *builder) finish() {
+	t := b.task
+	t.Goal = cmp.Or(t.Goal, b.firstUser)
+	own := producerNumbers(b.numbers)
+	for i := range t.Steps {
+		t.Steps[i].Step = i + 1
+		if own {
+			t.Steps[i].Step = b.numbers[i]
+		}
+		if t.Steps[i].Status == events.StatusFailure {
+			t.Errors++
+		}
+	}
+}
+
+// producerNumbers reports whether the producer gave every step a number of its own.
+func producerNumbers(numbers []int) bool {
+	seen := make(map[int]bool, len(numbers))
+	for _, n := range numbers {
+		if n <= 0 || seen[n] {
+			return false
+		}
+		seen[n] = true
+	}
+	return true
+}
