@@ -341,3 +341,19 @@ func producerNumbers(numbers []int) bool {
 	}
 	return true
 }
+
+// CloseTask gives the task with the sweeper's decision on it.
+func CloseTask(t Task, closed bool) Task {
+	t.Closed = closed
+	t.Revision = Revision(t.Events, closed)
+	return t
+}
+
+// Envelopes strips the recording times off.
+func Envelopes(stored []StoredEvent) []events.Event {
+	out := make([]events.Event, len(stored))
+	for i, s := range stored {
+		out[i] = s.Event
+	}
+	return out
+}

@@ -1,0 +1,53 @@
+# Everything a person does with the repository. `make help` lists it.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+GO ?= go
+BIN := bin
+COMMANDS := hindsight ingestor
+GOLANGCI_VERSION := v2.15.0
+# Tools are built once into a folder of the user's cache, so that a fresh clone does not build them again.
+TOOLS ?= $(or $(HINDSIGHT_TOOLS_DIR),$(HOME)/.cache/hindsight/tools)
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+TEST_FLAGS ?= -race -shuffle=on
+TEST_TIMEOUT ?= 20m
+FUZZ_TIME ?= 10s
+
+.PHONY: help setup build up test lint fuzz bench check-env clean
+
+help: ## List the targets.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Fetch the engine libraries into .engines/ (once; checked by sha256).
+	@bash scripts/setup.sh
+
+build: ## Build the programs into bin/.
+	@mkdir -p $(BIN)
+	@for c in $(COMMANDS); do CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$$c ./cmd/$$c || exit 1; done
+
+up: setup build ## Set up, build and run everything in one process.
+	@exec $(BIN)/hindsight up
+
+test: setup ## Run all tests on the real engines, with the race detector.
+	@$(GO) vet ./...
+	@$(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+
+lint: $(GOLANGCI) ## Run golangci-lint with the repository's settings, and check go.mod.
+	@$(GO) mod tidy -diff
+	@$(GOLANGCI) run ./...
+
+$(GOLANGCI):
+	@mkdir -p $(TOOLS)
+	@echo "building golangci-lint $(GOLANGCI_VERSION) (once, some minutes)" >&2
+	@GOBIN=$(TOOLS)/build $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(TOOLS)/build/golangci-lint $(GOLANGCI)
+
+fuzz: setup ## Run every fuzz target for FUZZ_TIME (10s).
+	@bash scripts/fuzz.sh $(FUZZ_TIME)
+
+bench: setup build ## Measure startup, footprint and ingest beside the raw engines.
+	@$(BIN)/hindsight bench startup
+	@$(BIN)/hindsight bench ingest
+
+clean: ## Remove what was built; the engines and your data stay.
+	@rm -rf $(BIN)

@@ -1,0 +1,259 @@
+// Package config reads the settings of every process: built-in default, then hindsight.yaml, then the environment,
+// the later one winning, and remembers where each value came from so that `hindsight config` can say it.
+//
+// It never connects to anything and never guesses: an unknown key, a value that does not parse or one out of range is
+// an error that names the setting and what is allowed.
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hindsight-memory/hindsight/events"
+)
+
+// ErrInvalid means that a setting can't be used; the message says which one, where it was set, and what is allowed.
+var ErrInvalid = errors.New("invalid setting")
+
+// Config holds every setting. The field tags are its documentation: `env` the variable, `key` the place in
+// hindsight.yaml, `default` the built-in value, `help` what it means, `min` and `max` the bounds of numbers and
+// durations, `secret` that it is never printed.
+type Config struct {
+	DataDir   string `env:"HINDSIGHT_DATA_DIR" key:"data_dir" default:"~/.hindsight" help:"folder of the embedded engines' data"`
+	Namespace string `env:"HINDSIGHT_NAMESPACE" key:"namespace" default:"default" help:"namespace of commands that are given none"`
+	Bind      string `env:"HINDSIGHT_BIND" key:"bind" default:"127.0.0.1" help:"address that health and metrics listen on; the embedded engines stay on loopback"`
+
+	NATSPort       int `env:"HINDSIGHT_NATS_PORT" key:"nats.port" default:"4222" min:"1" max:"65535" help:"port of the embedded NATS"`
+	ClickHousePort int `env:"HINDSIGHT_CLICKHOUSE_PORT" key:"clickhouse.port" default:"8123" min:"1" max:"65535" help:"HTTP port of the embedded ClickHouse"`
+	ConsolePort    int `env:"HINDSIGHT_CONSOLE_PORT" key:"console.port" default:"8780" min:"1" max:"65535" help:"port of health and metrics of 'hindsight up'"`
+	HealthPort     int `env:"HINDSIGHT_HEALTH_PORT" key:"health.port" default:"8781" min:"1" max:"65535" help:"port of health and metrics of a process that runs alone, such as the ingestor"`
+
+	NATSURL       string `env:"HINDSIGHT_NATS_URL" key:"nats.url" secret:"url" help:"NATS server to use instead of the embedded one"`
+	ClickHouseURL string `env:"HINDSIGHT_CLICKHOUSE_URL" key:"clickhouse.url" secret:"url" help:"ClickHouse server to use instead of the embedded one, http(s):// or clickhouse://"`
+	Database      string `env:"HINDSIGHT_CLICKHOUSE_DATABASE" key:"clickhouse.database" default:"hindsight" help:"ClickHouse database that holds everything"`
+
+	EnginesDir  string `env:"HINDSIGHT_ENGINES_DIR" key:"engines.dir" help:"folder with the engine libraries that 'make setup' fetched; empty looks for .engines"`
+	ChDBLibrary string `env:"HINDSIGHT_CHDB_LIBRARY" key:"engines.chdb_library" help:"libchdb.so itself, instead of looking for it"`
+
+	TracesMaxBytes      int64         `env:"HINDSIGHT_TRACES_MAX_BYTES" key:"nats.traces_max_bytes" default:"1073741824" min:"1048576" help:"size of the stream TRACES in bytes; a full stream is back-pressure to publishers"`
+	Replicas            int           `env:"HINDSIGHT_NATS_REPLICAS" key:"nats.replicas" default:"1" min:"1" max:"5" help:"copies that JetStream keeps of each stream; 3 on a cluster"`
+	ClickHouseMaxMemory int64         `env:"HINDSIGHT_CLICKHOUSE_MAX_MEMORY" key:"clickhouse.max_memory_bytes" default:"1073741824" min:"268435456" help:"memory that the embedded ClickHouse may use, in bytes"`
+	IngestBatch         int           `env:"HINDSIGHT_INGEST_BATCH" key:"ingest.batch" default:"5000" min:"1" max:"50000" help:"events written in one insert at most"`
+	TaskIdle            time.Duration `env:"HINDSIGHT_TASK_IDLE" key:"task.idle" default:"15m" min:"1s" help:"silence after which an unfinished task is closed"`
+	TaskQuiet           time.Duration `env:"HINDSIGHT_TASK_QUIET" key:"task.quiet" default:"2s" min:"10ms" help:"silence after which a finished task is closed, so that late events still belong to it"`
+	SweepInterval       time.Duration `env:"HINDSIGHT_SWEEP_INTERVAL" key:"task.sweep_interval" default:"1s" min:"10ms" help:"pause between two looks for tasks to close"`
+	LogLevel            string        `env:"HINDSIGHT_LOG_LEVEL" key:"log.level" default:"info" help:"debug, info, warn or error"`
+
+	sources map[string]string
+}
+
+// Setting is one line of `hindsight config`.
+type Setting struct {
+	Name    string `json:"name"`
+	Key     string `json:"key"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	// Source is "default", "environment" or the path of the file.
+	Source string `json:"source"`
+	Help   string `json:"help"`
+}
+
+// fileVariable names the settings file; it can't be in the file itself.
+const fileVariable = "HINDSIGHT_CONFIG"
+
+// Load reads the settings. getenv is os.Getenv in a program. The file is the one that HINDSIGHT_CONFIG names, else
+// hindsight.yaml in the data directory, where it may be absent.
+func Load(getenv func(string) string) (*Config, error) {
+	c := &Config{sources: map[string]string{}}
+	for _, f := range fields() {
+		if err := c.set(f, f.Tag.Get("default"), "default"); err != nil {
+			return nil, err
+		}
+	}
+	path, required := getenv(fileVariable), true
+	if path == "" {
+		path, required = filepath.Join(expand(cmp.Or(getenv("HINDSIGHT_DATA_DIR"), c.DataDir)), "hindsight.yaml"), false
+	}
+	if err := c.readFile(path, required); err != nil {
+		return nil, err
+	}
+	for _, f := range fields() {
+		if value := getenv(f.Tag.Get("env")); value != "" {
+			if err := c.set(f, value, "environment"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, c.check()
+}
+
+func (c *Config) readFile(path string, required bool) error {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !required {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read settings file: %w", err)
+	}
+	var tree map[string]any
+	if err := yaml.Unmarshal(raw, &tree); err != nil {
+		return fmt.Errorf("%w: %s is not YAML: %w", ErrInvalid, path, err)
+	}
+	values := map[string]string{}
+	flatten("", tree, values)
+	for _, f := range fields() {
+		key := f.Tag.Get("key")
+		value, found := values[key]
+		if !found {
+			continue
+		}
+		delete(values, key)
+		if err := c.set(f, value, path); err != nil {
+			return err
+		}
+	}
+	if unknown := slices.Sorted(maps.Keys(values)); len(unknown) > 0 {
+		return fmt.Errorf("%w: %s has the unknown key %q: 'hindsight config' lists the keys", ErrInvalid, path, unknown[0])
+	}
+	return nil
+}
+
+func flatten(prefix string, tree map[string]any, into map[string]string) {
+	for key, value := range tree {
+		if sub, ok := value.(map[string]any); ok {
+			flatten(prefix+key+".", sub, into)
+			continue
+		}
+		into[prefix+key] = fmt.Sprint(value)
+	}
+}
+
+// fields are the settings of [Config] in their order of declaration.
+func fields() []reflect.StructField {
+	t := reflect.TypeFor[Config]()
+	var out []reflect.StructField
+	for f := range t.Fields() {
+		if f.Tag.Get("env") != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (c *Config) set(f reflect.StructField, value, source string) error {
+	name := f.Tag.Get("env")
+	field := reflect.ValueOf(c).Elem().FieldByIndex(f.Index)
+	fail := func(what string) error {
+		return fmt.Errorf("%w: %s=%q (from %s): %s", ErrInvalid, name, value, source, what)
+	}
+	switch {
+	case f.Type == reflect.TypeFor[time.Duration]():
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			return fail("it must be a duration such as 90s or 15m")
+		}
+		if least, err := time.ParseDuration(f.Tag.Get("min")); err == nil && d < least {
+			return fail("it must be at least " + least.String())
+		}
+		field.SetInt(int64(d))
+	case f.Type.Kind() == reflect.Int || f.Type.Kind() == reflect.Int64:
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return fail("it must be a whole number")
+		}
+		if least, err := strconv.ParseInt(f.Tag.Get("min"), 10, 64); err == nil && n < least {
+			return fail(fmt.Sprintf("it must be at least %d", least))
+		}
+		if most, err := strconv.ParseInt(f.Tag.Get("max"), 10, 64); err == nil && n > most {
+			return fail(fmt.Sprintf("it must be at most %d", most))
+		}
+		field.SetInt(n)
+	default:
+		field.SetString(value)
+	}
+	c.sources[name] = source
+	return nil
+}
+
+func (c *Config) check() error {
+	c.DataDir = expand(c.DataDir)
+	if err := events.ValidateNamespace(c.Namespace); err != nil {
+		return fmt.Errorf("%w: HINDSIGHT_NAMESPACE: %w", ErrInvalid, err)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
+		return fmt.Errorf("%w: HINDSIGHT_LOG_LEVEL=%q: it must be debug, info, warn or error", ErrInvalid, c.LogLevel)
+	}
+	if strings.Trim(c.Database, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || c.Database == "" || c.Database == "default" {
+		return fmt.Errorf("%w: HINDSIGHT_CLICKHOUSE_DATABASE=%q: it must be of a-z, 0-9 and _, and not 'default'", ErrInvalid, c.Database)
+	}
+	return nil
+}
+
+// expand turns a leading ~ into the home directory.
+func expand(path string) string {
+	rest, found := strings.CutPrefix(path, "~")
+	if !found || (rest != "" && rest[0] != '/') {
+		return path
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path
+	}
+	return home + rest
+}
+
+// NATSAddress is where NATS answers: the given server, else the embedded one on loopback.
+func (c *Config) NATSAddress() string {
+	return cmp.Or(c.NATSURL, fmt.Sprintf("nats://127.0.0.1:%d", c.NATSPort))
+}
+
+// ClickHouseAddress is where ClickHouse answers: the given server, else the embedded one on loopback.
+func (c *Config) ClickHouseAddress() string {
+	return cmp.Or(c.ClickHouseURL, fmt.Sprintf("http://127.0.0.1:%d", c.ClickHousePort))
+}
+
+// Settings lists every setting with its value and source; what is secret is masked.
+func (c *Config) Settings() []Setting {
+	var out []Setting
+	for _, f := range fields() {
+		value := fmt.Sprint(reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Interface())
+		if f.Tag.Get("secret") != "" {
+			value = string(events.MaskText(value))
+		}
+		out = append(out, Setting{
+			Name: f.Tag.Get("env"), Key: f.Tag.Get("key"), Value: value, Default: f.Tag.Get("default"),
+			Source: c.sources[f.Tag.Get("env")], Help: f.Tag.Get("help"),
+		})
+	}
+	return out
+}
+
+// Unknown returns the HINDSIGHT_ variables of an environment (as os.Environ gives it) that are no setting: most
+// likely they are misspelt.
+func Unknown(environ []string) []string {
+	known := map[string]bool{fileVariable: true}
+	for _, f := range fields() {
+		known[f.Tag.Get("env")] = true
+	}
+	var out []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "HINDSIGHT_") && !known[name] && !strings.HasPrefix(name, "HINDSIGHT_TEST_") && name != "HINDSIGHT_TOOLS_DIR" {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,190 @@
+// Package ingest turns trace events into rows and rows into the state of tasks.
+//
+// Its two workers share nothing but the record. [Ingestor] only writes events; any number of them may run. [Sweeper]
+// alone decides when a task is over, asks for its reflection and keeps its working memory; one of them runs at a time,
+// under a lease.
+//
+// It guarantees that an event is reported as taken only after the record has confirmed it, and that doing anything
+// twice changes nothing. It never talks to a broker or database itself: both are handed in.
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+// Delivery is one message of the stream TRACES.
+type Delivery struct {
+	Subject string
+	// Header has the message's headers; CloudEvents in binary mode need them.
+	Header map[string][]string
+	Data   []byte
+}
+
+// Rejection means that a message can never be stored. It belongs to the dead letters.
+type Rejection struct {
+	// Reason is one of a few words to group by: malformed, invalid, too_large, subject_mismatch, rejected_by_store.
+	Reason string
+	Err    error
+}
+
+// Error implements error.
+func (r *Rejection) Error() string { return r.Reason + ": " + r.Err.Error() }
+
+// Unwrap gives the cause.
+func (r *Rejection) Unwrap() error { return r.Err }
+
+// EventWriter writes events to the record.
+type EventWriter interface {
+	// InsertEvents writes all or fails: with memory.ErrUnavailable when it may work later, with memory.ErrRejected when
+	// one of the events can never be stored. Writing an event twice changes nothing.
+	InsertEvents(ctx context.Context, evs []events.Event) error
+}
+
+// LiveView shows stored events to whoever looks; losing one loses nothing.
+type LiveView interface {
+	Show(subject string, data []byte) error
+}
+
+// IngestorOptions are the parts of an [Ingestor]; Writer, Logger and Registerer are required.
+type IngestorOptions struct {
+	Writer     EventWriter
+	Live       LiveView // nil shows nothing
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Now is the clock that events' times are checked against; nil means time.Now.
+	Now func() time.Time
+}
+
+// Ingestor writes batches of trace events to the record.
+type Ingestor struct {
+	opts     IngestorOptions
+	stored   *prometheus.CounterVec
+	rejected *prometheus.CounterVec
+	unknown  prometheus.Counter
+}
+
+// NewIngestor checks the options and registers the metrics.
+func NewIngestor(opts IngestorOptions) (*Ingestor, error) {
+	if opts.Writer == nil || opts.Logger == nil || opts.Registerer == nil {
+		return nil, errors.New("new ingestor: Writer, Logger and Registerer are required")
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	i := &Ingestor{
+		opts: opts,
+		stored: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hindsight_ingest_events_total", Help: "Trace events written to the record, by kind; a redelivered event counts again.",
+		}, []string{"kind"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hindsight_ingest_rejected_total", Help: "Trace events that went to the dead letters, by reason.",
+		}, []string{"reason"}),
+		unknown: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hindsight_ingest_unknown_kinds_total", Help: "Trace events of kinds this version does not know; they are stored raw.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{i.stored, i.rejected, i.unknown} {
+		if err := opts.Registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register ingest metrics: %w", err)
+		}
+	}
+	return i, nil
+}
+
+// Handle writes a batch and gives a verdict for each delivery in order: nil after the record has confirmed it, a
+// [*Rejection] when it can never be stored, anything else when it is to be tried again.
+func (i *Ingestor) Handle(ctx context.Context, batch []Delivery) []error {
+	verdicts := make([]error, len(batch))
+	good := make([]events.Event, 0, len(batch))
+	from := make([]int, 0, len(batch)) // from[k] is the delivery that good[k] came from
+	raw := make([][]byte, 0, len(batch))
+	for n, d := range batch {
+		e, encoded, err := i.read(d)
+		if err != nil {
+			verdicts[n] = err
+			continue
+		}
+		good, from, raw = append(good, e), append(from, n), append(raw, encoded)
+	}
+	for k, err := range i.write(ctx, good) {
+		verdicts[from[k]] = err
+		if err == nil {
+			i.took(good[k], raw[k])
+		}
+	}
+	for _, err := range verdicts {
+		if r := (*Rejection)(nil); errors.As(err, &r) {
+			i.rejected.WithLabelValues(r.Reason).Inc()
+		}
+	}
+	return verdicts
+}
+
+// read checks one message. It masks and cuts again what the publisher should have masked and cut, because a foreign
+// publisher may not have.
+func (i *Ingestor) read(d Delivery) (events.Event, []byte, error) {
+	e, err := events.Decode(d.Header, d.Data)
+	if err != nil {
+		return e, nil, &Rejection{Reason: "malformed", Err: err}
+	}
+	prepared, raw, err := events.Prepare(e, i.opts.Now())
+	switch {
+	case errors.Is(err, events.ErrTooLarge):
+		return e, nil, &Rejection{Reason: "too_large", Err: err}
+	case err != nil:
+		return e, nil, &Rejection{Reason: "invalid", Err: err}
+	}
+	if err := prepared.CheckSubject(d.Subject); err != nil {
+		return e, nil, &Rejection{Reason: "subject_mismatch", Err: err}
+	}
+	return prepared, raw, nil
+}
+
+// write stores the events and gives a verdict for each. When the store rejects the batch for one of its rows, the batch
+// is halved until that row stands alone, so that it takes no neighbour with it.
+func (i *Ingestor) write(ctx context.Context, evs []events.Event) []error {
+	verdicts := make([]error, len(evs))
+	if len(evs) == 0 {
+		return verdicts
+	}
+	err := i.opts.Writer.InsertEvents(ctx, evs)
+	switch {
+	case err == nil:
+	case errors.Is(err, memory.ErrRejected) && len(evs) > 1:
+		half := len(evs) / 2
+		copy(verdicts, i.write(ctx, evs[:half]))
+		copy(verdicts[half:], i.write(ctx, evs[half:]))
+	case errors.Is(err, memory.ErrRejected):
+		verdicts[0] = &Rejection{Reason: "rejected_by_store", Err: err}
+	default:
+		for k := range verdicts {
+			verdicts[k] = err
+		}
+	}
+	return verdicts
+}
+
+// took counts a stored event and shows it. A live view that misses one is no reason to deliver it again.
+func (i *Ingestor) took(e events.Event, raw []byte) {
+	kind := string(e.Kind)
+	if !e.Kind.Known() {
+		i.unknown.Inc()
+		kind = "unknown"
+	}
+	i.stored.WithLabelValues(kind).Inc()
+	if i.opts.Live == nil {
+		return
+	}
+	if err := i.opts.Live.Show(events.LiveSubject(e.Namespace, e.Kind), raw); err != nil {
+		i.opts.Logger.Debug("live view missed an event", "error", err)
+	}
+}

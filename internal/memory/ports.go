@@ -1,0 +1,119 @@
+package memory
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hindsight-memory/hindsight/events"
+)
+
+// Errors that every store and index translates its driver's errors to; test with errors.Is.
+var (
+	// ErrUnavailable means that a store cannot do its work now (it is away, overloaded or out of memory) although the
+	// request may be fine. Retry with back-off, for ever: nothing may be given up for this.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrRejected means that a row can never be stored as it is. Retrying cannot help.
+	ErrRejected = errors.New("rejected by the store")
+	// ErrNotFound means that there is no such thing, or not in the namespaces that were asked.
+	ErrNotFound = errors.New("not found")
+)
+
+// Touch is what arrived for one task since some moment. Its counts are of distinct events.
+type Touch struct {
+	Key TaskKey
+	// LastRecordedAt is when the store recorded the latest of them, by the store's clock.
+	LastRecordedAt time.Time
+	// Finished counts task_finished events.
+	Finished int
+	// Failures counts failed steps of the agent.
+	Failures int
+	// Corrections counts feedback events that correct.
+	Corrections int
+}
+
+// TaskState is the newest written state of a task, without its contents.
+type TaskState struct {
+	Revision    uint64
+	Closed      bool
+	Events      int
+	Errors      int
+	Corrections int
+}
+
+// TaskFilter chooses tasks. Empty fields do not restrict.
+type TaskFilter struct {
+	// Namespace restricts to one namespace. Empty means all of them, which only an operator may ask for.
+	Namespace string
+	TaskIDs   []string
+	TaskType  string
+	Status    events.Status
+	SessionID string
+	GoalID    string
+	// Since and Until restrict the start of the task: Since <= start < Until.
+	Since, Until time.Time
+	// OpenOnly leaves closed tasks out.
+	OpenOnly bool
+	// Newest turns the order round, the latest start first.
+	Newest bool
+	// Limit is the largest number of tasks; 0 means all.
+	Limit int
+}
+
+// DeadLetter is a message that could not be processed, with the reason.
+type DeadLetter struct {
+	// ID is the same for the same message however often it is reported.
+	ID string `json:"id"`
+	// Namespace is empty when the payload does not say.
+	Namespace    string `json:"namespace"`
+	OriginStream string `json:"origin_stream"`
+	Subject      string `json:"subject"`
+	// Reason is one of few words, to group by; Error is the sentence for a person.
+	Reason   string `json:"reason"`
+	Error    string `json:"error"`
+	Payload  []byte `json:"payload"`
+	Attempts int    `json:"attempts"`
+	// Time is when the message was given up, UTC.
+	Time time.Time `json:"time"`
+}
+
+// DeadLetterFilter chooses dead letters. Empty fields do not restrict.
+type DeadLetterFilter struct {
+	Namespace string
+	Reason    string
+	IDs       []string
+	Since     time.Time
+	// Limit is the largest number of letters, the newest first; 0 means all.
+	Limit int
+}
+
+// MatchKind says what a [Match] is.
+type MatchKind string
+
+// Kinds of matches.
+const (
+	MatchTask  MatchKind = "task"
+	MatchEvent MatchKind = "event"
+)
+
+// Match is something that an id or the beginning of an id names.
+type Match struct {
+	Kind MatchKind `json:"kind"`
+	ID   string    `json:"id"`
+	// Namespace and TaskID say which task it is or belongs to.
+	Namespace string `json:"namespace"`
+	TaskID    string `json:"task_id"`
+	// Time is the start of the task or the time of the event.
+	Time time.Time `json:"time"`
+}
+
+// Health is what the record holds, counted by distinct ids.
+type Health struct {
+	Events      int64 `json:"events"`
+	TasksOpen   int64 `json:"tasks_open"`
+	TasksClosed int64 `json:"tasks_closed"`
+	// UnknownKinds counts events of kinds that this version does not know.
+	UnknownKinds int64 `json:"unknown_kinds"`
+	DeadLetters  int64 `json:"dead_letters"`
+	// LastArrival is when the latest event was recorded; zero when there is none.
+	LastArrival time.Time `json:"last_arrival"`
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs every fuzz target of the module for a while, one after the other: `scripts/fuzz.sh 10s`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+time=${1:-10s}
+go list -f '{{.Dir}}' ./... | while read -r dir; do
+  for name in $(grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$dir"/*_test.go 2>/dev/null | sed 's/^func //' | sort -u); do
+    echo "== ${dir#"$PWD"/} $name"
+    (cd "$dir" && go test -run '^$' -fuzz "^${name}\$" -fuzztime "$time" .)
+  done
+done
