@@ -1,0 +1,391 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+const (
+	// maxInsertRows and maxInsertBytes bound the memory of one insert.
+	maxInsertRows  = 20_000
+	maxInsertBytes = 32 << 20
+	// maxInsertMonths stays under the server's max_partitions_per_insert_block, 100 by default.
+	maxInsertMonths = 50
+	// keysPerQuery bounds the length of a statement that lists tasks; the server takes 256 KiB by default.
+	keysPerQuery = 200
+	// maxColumnText is where the text columns for analysts are cut, in bytes.
+	maxColumnText = 2000
+	// latestYear is the first year that does not fit nanoseconds in 64 bits, which drivers use inside.
+	latestYear = 2262
+)
+
+// eventColumns are the columns written for each event, in the order of [eventRow.values].
+const eventColumns = `namespace, time, task_id, event_id, kind, agent_id, session_id, user_id, goal_id, seq,
+	task_type, goal, parent_task_id, role, turn, step, tool, actor, call_id, status, error_type, error_message,
+	execution_time_ms, score, reason, confirmed_by, feedback_kind, feedback_target, extra, data`
+
+// eventRow holds the columns that are taken out of an event's data.
+type eventRow struct {
+	taskType, goal, parentTaskID                       string
+	role                                               string
+	turn, step                                         int64
+	tool, actor, callID, status, errorType, errMessage string
+	executionTimeMS                                    int64
+	score                                              *float64
+	reason, confirmedBy                                string
+	feedbackKind, feedbackTarget                       string
+}
+
+// columnsOf takes the typed columns out of the data. Data that does not have the form of its kind is stored all the
+// same, with empty columns.
+func columnsOf(e events.Event) eventRow {
+	var r eventRow
+	switch e.Kind {
+	case events.KindTaskStarted:
+		if s, err := events.Decode[events.TaskStarted](e); err == nil {
+			r.taskType, r.goal, r.parentTaskID = s.TaskType, cut(s.Goal), s.ParentTaskID
+		}
+	case events.KindMessage:
+		if m, err := events.Decode[events.Message](e); err == nil {
+			r.role, r.turn = m.Role, int64(m.Turn)
+		}
+	case events.KindStepFinished:
+		if s, err := events.Decode[events.StepFinished](e); err == nil {
+			r.step, r.tool, r.actor, r.callID, r.status = int64(s.Step), s.Tool, s.Actor, s.CallID, string(s.Status)
+			r.errorType, r.errMessage, r.executionTimeMS = s.ErrorType, cut(s.ErrorMessage), s.ExecutionTimeMS
+		}
+	case events.KindTaskFinished:
+		if f, err := events.Decode[events.TaskFinished](e); err == nil {
+			r.status, r.score, r.reason, r.confirmedBy = string(f.Status), f.Score, cut(f.Reason), f.ConfirmedBy
+		}
+	case events.KindFeedback:
+		if f, err := events.Decode[events.Feedback](e); err == nil {
+			r.feedbackKind, r.feedbackTarget = f.Kind, f.Target
+		}
+	case events.KindItemWritten, events.KindItemChanged, events.KindRecallServed:
+	default:
+		// Kinds that this version does not know have no columns.
+	}
+	return r
+}
+
+func (r eventRow) values(e events.Event) []any {
+	extra := make(map[string]string, len(e.Extra))
+	for name, value := range e.Extra {
+		extra[name] = string(value)
+	}
+	data := string(e.Data)
+	if data == "" {
+		data = "{}" // Empty means that the body's time to live has passed.
+	}
+	return []any{
+		e.Namespace, e.Time, e.TaskID, e.ID, string(e.Kind), e.AgentID, e.SessionID, e.UserID, e.GoalID, e.Seq,
+		r.taskType, r.goal, r.parentTaskID, r.role, r.turn, r.step, r.tool, r.actor, r.callID, r.status, r.errorType,
+		r.errMessage, r.executionTimeMS, r.score, r.reason, r.confirmedBy, r.feedbackKind, r.feedbackTarget, extra, data,
+	}
+}
+
+// data gives back what the columns still say of an event whose body has been removed after its time to live.
+func (r eventRow) data(kind events.Kind) (json.RawMessage, error) {
+	var v any
+	switch kind {
+	case events.KindTaskStarted:
+		v = events.TaskStarted{TaskType: r.taskType, Goal: r.goal, ParentTaskID: r.parentTaskID}
+	case events.KindMessage:
+		v = events.Message{Role: r.role, Turn: int(r.turn)}
+	case events.KindStepFinished:
+		v = events.StepFinished{
+			Step: int(r.step), Tool: r.tool, Status: events.Status(r.status), ErrorType: r.errorType,
+			ErrorMessage: r.errMessage, ExecutionTimeMS: r.executionTimeMS, CallID: r.callID, Actor: r.actor,
+		}
+	case events.KindTaskFinished:
+		v = events.TaskFinished{Status: events.Status(r.status), Score: r.score, Reason: r.reason, ConfirmedBy: r.confirmedBy}
+	case events.KindFeedback:
+		v = events.Feedback{Target: r.feedbackTarget, Kind: r.feedbackKind}
+	case events.KindItemWritten, events.KindItemChanged, events.KindRecallServed:
+		return json.RawMessage("{}"), nil
+	default:
+		return json.RawMessage("{}"), nil
+	}
+	raw, err := events.EncodeData(v)
+	if err != nil {
+		return nil, fmt.Errorf("rebuild data of %s: %w", kind, err)
+	}
+	return raw, nil
+}
+
+// cut shortens a text for a column at a character's boundary. The whole text stays in the data.
+func cut(s string) string {
+	if len(s) <= maxColumnText {
+		return s
+	}
+	end := maxColumnText
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
+// InsertEvents stores events, in one statement as a rule, in several when they are many or of many months. Storing an
+// event again changes nothing. When a row can never be stored the error is a [RowError] and nothing was stored; with
+// any other error some may have been, and repeating all of them is safe. Data that is empty is stored as `{}`.
+func (c *ClickHouse) InsertEvents(ctx context.Context, evs []events.Event) error {
+	for i, e := range evs {
+		if reason := unstorable(e.Time); reason != "" {
+			return &RowError{Index: i, ID: e.ID, Reason: reason}
+		}
+		if e.ID == "" || e.Namespace == "" || e.TaskID == "" {
+			return &RowError{Index: i, ID: e.ID, Reason: "id, namespace and task_id must not be empty: they are its key"}
+		}
+	}
+	for _, chunk := range insertChunks(evs) {
+		if err := c.insert(ctx, "trace_events", eventColumns, len(chunk), func(b driver.Batch, i int) error {
+			return b.Append(columnsOf(*chunk[i]).values(*chunk[i])...)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unstorable says why a time does not fit its column, or nothing.
+func unstorable(t time.Time) string {
+	if t.Before(time.Unix(0, 0)) || t.UTC().Year() >= latestYear {
+		return fmt.Sprintf("time %s is outside 1970 to %d", t.UTC().Format(events.TimeFormat), latestYear-1)
+	}
+	return ""
+}
+
+// insertChunks orders the events by time and cuts them so that no insert has too many rows, bytes or months.
+func insertChunks(evs []events.Event) [][]*events.Event {
+	sorted := make([]*events.Event, len(evs))
+	for i := range evs {
+		sorted[i] = &evs[i]
+	}
+	slices.SortStableFunc(sorted, func(a, b *events.Event) int { return a.Time.Compare(b.Time) })
+	var out [][]*events.Event
+	start, size, months, month := 0, 0, 0, -1
+	for i, e := range sorted {
+		t := e.Time.UTC()
+		this := t.Year()*12 + int(t.Month())
+		if this != month {
+			months++
+		}
+		if i > start && (i-start >= maxInsertRows || size+len(e.Data) > maxInsertBytes || months > maxInsertMonths) {
+			out = append(out, sorted[start:i])
+			start, size, months = i, 0, 1
+		}
+		month = this
+		size += len(e.Data)
+	}
+	if start < len(sorted) {
+		out = append(out, sorted[start:])
+	}
+	return out
+}
+
+// insert writes rows in one block. Asynchronous inserts are off: an answer means that the rows are stored. So is the
+// server's own de-duplication of blocks: rows have keys, and rows that were erased may be stored again.
+func (c *ClickHouse) insert(ctx context.Context, table, columns string, rows int, row func(b driver.Batch, i int) error) error {
+	if rows == 0 {
+		return nil
+	}
+	doing := "insert into " + table
+	bounded, cancel := c.bound(ctx)
+	defer cancel()
+	bounded = clickhouse.Context(bounded, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0, "insert_deduplicate": 0}))
+	batch, err := c.conn.PrepareBatch(bounded, "INSERT INTO "+table+" ("+columns+")")
+	if err != nil {
+		return translate(ctx, doing, err)
+	}
+	defer batch.Close() //nolint:errcheck // It only releases the connection; Send has told whether the rows are stored.
+	for i := range rows {
+		if err := row(batch, i); err != nil {
+			return fmt.Errorf("%s: %w: %s", doing, ErrRejected, err)
+		}
+	}
+	return translate(ctx, doing, batch.Send())
+}
+
+// StoredEventIDs tells which events of the tasks are stored, as sets of event ids. Tasks without any are left out.
+func (c *ClickHouse) StoredEventIDs(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]map[string]struct{}, error) {
+	out := make(map[memory.TaskKey]map[string]struct{}, len(keys))
+	err := c.byTask(ctx, "find stored events", `SELECT DISTINCT namespace, task_id, event_id FROM trace_events WHERE `, keys,
+		func(rows driver.Rows) error {
+			var key memory.TaskKey
+			var id string
+			if err := rows.Scan(&key.Namespace, &key.TaskID, &id); err != nil {
+				return err //nolint:wrapcheck // Translated by the caller.
+			}
+			if out[key] == nil {
+				out[key] = map[string]struct{}{}
+			}
+			out[key][id] = struct{}{}
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// byTask runs a query that ends in WHERE once for every few tasks.
+func (c *ClickHouse) byTask(ctx context.Context, doing, query string, keys []memory.TaskKey, row func(driver.Rows) error) error {
+	for chunk := range slices.Chunk(keys, keysPerQuery) {
+		where, args := whereTasks(chunk)
+		if err := c.query(ctx, doing, query+where, args, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whereTasks restricts to tasks. The first two parts are implied by the third: they let the indexes work.
+func whereTasks(keys []memory.TaskKey) (where string, args []any) {
+	namespaces := map[string]struct{}{}
+	ids := make([]string, 0, len(keys))
+	pairs := make([]clickhouse.GroupSet, 0, len(keys))
+	for _, k := range keys {
+		namespaces[k.Namespace] = struct{}{}
+		ids = append(ids, k.TaskID)
+		pairs = append(pairs, clickhouse.GroupSet{Value: []any{k.Namespace, k.TaskID}})
+	}
+	args = []any{slices.Sorted(maps.Keys(namespaces)), ids}
+	if len(namespaces) == 1 {
+		return "namespace IN ? AND task_id IN ?", args
+	}
+	return "namespace IN ? AND task_id IN ? AND (namespace, task_id) IN (?)", append(args, pairs)
+}
+
+// query runs a statement and hands over its rows one by one.
+func (c *ClickHouse) query(ctx context.Context, doing, query string, args []any, row func(driver.Rows) error) error {
+	bounded, cancel := c.bound(ctx)
+	defer cancel()
+	rows, err := c.conn.Query(bounded, query, args...)
+	if err != nil {
+		return translate(ctx, doing, err)
+	}
+	defer rows.Close() //nolint:errcheck // Err below has told what went wrong.
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return translate(ctx, doing, err)
+		}
+	}
+	return translate(ctx, doing, rows.Err())
+}
+
+// Touched returns the tasks of which events were recorded at or after since, by the store's clock, and the time on that
+// clock. An insert that began before now may become visible after it: begin the next round a minute before now, and
+// expect to see tasks twice.
+func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Time, touched []memory.Touch, err error) {
+	const query = `SELECT '' AS namespace, '' AS task_id, now64(3, 'UTC') AS last, 0 AS finished, 0 AS failures, 0 AS corrections
+		UNION ALL
+		SELECT namespace, task_id, max(recorded_at),
+			uniqExactIf(event_id, kind = 'task_finished'),
+			uniqExactIf(event_id, kind = 'step_finished' AND status = 'failure' AND actor != 'user'),
+			uniqExactIf(event_id, kind = 'feedback' AND feedback_kind = 'correction')
+		FROM trace_events WHERE recorded_at >= fromUnixTimestamp64Milli(?, 'UTC')
+		GROUP BY namespace, task_id`
+	err = c.query(ctx, "find touched tasks", query, []any{max(since.UnixMilli(), 0)}, func(rows driver.Rows) error {
+		var t memory.Touch
+		var finished, failures, corrections uint64
+		if err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.LastRecordedAt, &finished, &failures, &corrections); err != nil {
+			return err //nolint:wrapcheck // Translated by query.
+		}
+		t.LastRecordedAt = t.LastRecordedAt.UTC()
+		if t.Key == (memory.TaskKey{}) {
+			now = t.LastRecordedAt
+			return nil
+		}
+		t.Finished, t.Failures, t.Corrections = int(finished), int(failures), int(corrections) //nolint:gosec // Counts of one task.
+		touched = append(touched, t)
+		return nil
+	})
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	slices.SortFunc(touched, func(a, b memory.Touch) int {
+		return cmp.Or(a.LastRecordedAt.Compare(b.LastRecordedAt), strings.Compare(a.Key.Namespace, b.Key.Namespace), strings.Compare(a.Key.TaskID, b.Key.TaskID))
+	})
+	return now, touched, nil
+}
+
+// TaskEvents returns all events of the tasks, each event once (of copies the one that was recorded first), in order of
+// time and id. Tasks without any are left out. An event whose body has passed its time to live has the data that its
+// columns still tell. It is fast for tasks that happened at about the same time, and holds them all in memory: ask for
+// a few hundred.
+func (c *ClickHouse) TaskEvents(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey][]memory.StoredEvent, error) {
+	first := make(map[memory.TaskKey]map[string]memory.StoredEvent, len(keys))
+	err := c.byTask(ctx, "read events", "SELECT "+eventColumns+", recorded_at FROM trace_events WHERE ", keys,
+		func(rows driver.Rows) error {
+			e, err := scanEvent(rows)
+			if err != nil {
+				return err
+			}
+			key := memory.TaskKey{Namespace: e.Namespace, TaskID: e.TaskID}
+			if first[key] == nil {
+				first[key] = map[string]memory.StoredEvent{}
+			}
+			if have, again := first[key][e.ID]; !again || recordedBefore(e, have) {
+				first[key][e.ID] = e
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[memory.TaskKey][]memory.StoredEvent, len(first))
+	for key, byID := range first {
+		out[key] = slices.SortedFunc(maps.Values(byID), func(a, b memory.StoredEvent) int {
+			return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
+		})
+	}
+	return out, nil
+}
+
+// recordedBefore orders the copies of an event; a producer that breaks the rule that events never change may have
+// published different ones.
+func recordedBefore(a, b memory.StoredEvent) bool {
+	return cmp.Or(a.RecordedAt.Compare(b.RecordedAt), a.Time.Compare(b.Time), strings.Compare(string(a.Data), string(b.Data))) < 0
+}
+
+func scanEvent(rows driver.Rows) (memory.StoredEvent, error) {
+	var e memory.StoredEvent
+	var r eventRow
+	var kind, data string
+	var extra map[string]string
+	if err := rows.Scan(&e.Namespace, &e.Time, &e.TaskID, &e.ID, &kind, &e.AgentID, &e.SessionID, &e.UserID, &e.GoalID, &e.Seq,
+		&r.taskType, &r.goal, &r.parentTaskID, &r.role, &r.turn, &r.step, &r.tool, &r.actor, &r.callID, &r.status, &r.errorType,
+		&r.errMessage, &r.executionTimeMS, &r.score, &r.reason, &r.confirmedBy, &r.feedbackKind, &r.feedbackTarget, &extra, &data,
+		&e.RecordedAt); err != nil {
+		return e, err //nolint:wrapcheck // Translated by the caller.
+	}
+	e.Time, e.RecordedAt, e.Kind, e.Data = e.Time.UTC(), e.RecordedAt.UTC(), events.Kind(kind), json.RawMessage(data)
+	if len(extra) > 0 {
+		e.Extra = make(map[string]json.RawMessage, len(extra))
+		for name, value := range extra {
+			e.Extra[name] = json.RawMessage(value)
+		}
+	}
+	if data == "" {
+		rebuilt, err := r.data(e.Kind)
+		if err != nil {
+			return e, err
+		}
+		e.Data = rebuilt
+	}
+	return e, nil
+}
