@@ -89,6 +89,7 @@ func wireFields() []string {
 var ErrMalformed = errors.New("malformed event")
 
 // MarshalJSON writes the envelope with its known fields first, in a fixed order, then the unknown ones by name.
+// Its bytes are what travels; [json.Marshal] around it would escape <, > and & as well.
 func (e Event) MarshalJSON() ([]byte, error) {
 	data := e.Data
 	if len(data) == 0 {
@@ -137,36 +138,54 @@ func encode(v any) ([]byte, error) {
 }
 
 // UnmarshalJSON reads an envelope. It checks form only (types, time); [Event.Validate] checks meaning.
-// A time without a zone is taken as UTC.
+// Names are matched exactly, null stands for an absent field, and a time without a zone is taken as UTC.
 func (e *Event) UnmarshalJSON(raw []byte) error {
-	var known wire
-	if err := json.Unmarshal(raw, &known); err != nil {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	if all == nil {
+	if fields == nil {
 		return fmt.Errorf("%w: it is null, not an object", ErrMalformed)
 	}
-	for _, name := range wireFields() {
-		delete(all, name)
+	var out Event
+	var when string
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"id", &out.ID},
+		{"namespace", &out.Namespace},
+		{"agent_id", &out.AgentID},
+		{"session_id", &out.SessionID},
+		{"user_id", &out.UserID},
+		{"task_id", &out.TaskID},
+		{"goal_id", &out.GoalID},
+		{"seq", &out.Seq},
+		{"time", &when},
+		{"kind", &out.Kind},
+		{"data", &out.Data},
+	} {
+		value, given := fields[f.name]
+		if !given {
+			continue
+		}
+		delete(fields, f.name)
+		if err := json.Unmarshal(value, f.into); err != nil {
+			return fmt.Errorf("%w: field %s: %w", ErrMalformed, f.name, err)
+		}
 	}
-	out := Event{
-		ID: known.ID, Namespace: known.Namespace, AgentID: known.AgentID, SessionID: known.SessionID,
-		UserID: known.UserID, TaskID: known.TaskID, GoalID: known.GoalID, Seq: known.Seq, Kind: known.Kind,
-		Data: known.Data,
+	if string(out.Data) == "null" {
+		out.Data = nil
 	}
-	if len(all) > 0 {
-		out.Extra = all
-	}
-	if known.Time != "" {
-		t, err := ParseTime(known.Time)
+	if when != "" {
+		t, err := ParseTime(when)
 		if err != nil {
 			return fmt.Errorf("%w: field time: %w", ErrMalformed, err)
 		}
 		out.Time = t
+	}
+	if len(fields) > 0 {
+		out.Extra = fields
 	}
 	*e = out
 	return nil

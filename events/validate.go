@@ -1,10 +1,13 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -12,8 +15,9 @@ import (
 
 // Limits of one event. They are part of the wire contract.
 const (
-	// MaxEventBytes is the largest encoded event, 1 MiB: the broker's own limit for a message.
-	MaxEventBytes = 1 << 20
+	// MaxEventBytes is the largest encoded event, 1 MB. The broker's own limit is 1 MiB for a message *with* its
+	// headers, so that an event of exactly 1 MiB could never be published.
+	MaxEventBytes = 1_000_000
 	// MaxIDBytes bounds every id of the envelope, in bytes.
 	MaxIDBytes = 128
 	// MaxTextBytes is where a long text (a result, a message) is cut with `…[cut N bytes]`.
@@ -48,6 +52,14 @@ func ValidateNamespace(ns string) error {
 
 // Validate checks the event against the contract; now is the receiver's clock. The error is [ErrInvalid].
 func (e Event) Validate(now time.Time) error {
+	if err := e.validateEnvelope(now); err != nil {
+		return err
+	}
+	return validateData(e)
+}
+
+// validateEnvelope checks everything but the data.
+func (e Event) validateEnvelope(now time.Time) error {
 	if err := ValidateNamespace(e.Namespace); err != nil {
 		return err
 	}
@@ -75,7 +87,25 @@ func (e Event) Validate(now time.Time) error {
 	if err := validateTime(e.Time, now); err != nil {
 		return err
 	}
+	if err := validateExtra(e.Extra); err != nil {
+		return err
+	}
 	return validateData(e)
+}
+
+// validateExtra keeps unknown fields from spoiling the envelope: they may neither shadow a known field nor be no JSON.
+func validateExtra(extra map[string]json.RawMessage) error {
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		switch value := extra[name]; {
+		case slices.Contains(wireFields(), name):
+			return fmt.Errorf("%w: extra field %q has the name of a field of the envelope", ErrInvalid, name)
+		case !json.Valid(value):
+			return fmt.Errorf("%w: extra field %q is not JSON", ErrInvalid, name)
+		case depth(value) > MaxDepth:
+			return fmt.Errorf("%w: extra field %q is nested deeper than %d levels", ErrInvalid, name, MaxDepth)
+		}
+	}
+	return nil
 }
 
 func validateID(name, value string, required bool) error {
@@ -109,7 +139,7 @@ func validateData(e Event) error {
 	if len(e.Data) == 0 {
 		return nil
 	}
-	if first := strings.TrimLeft(string(e.Data[:min(len(e.Data), 64)]), " \t\r\n"); first == "" || first[0] != '{' || !json.Valid(e.Data) {
+	if !bytes.HasPrefix(bytes.TrimLeft(e.Data, " \t\r\n"), []byte("{")) || !json.Valid(e.Data) {
 		return fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
 	}
 	if depth(e.Data) > MaxDepth {
@@ -153,6 +183,9 @@ func validateStep(e Event) error {
 	if p := strings.TrimSpace(string(s.Parameters)); p != "" && p != "null" && p[0] != '{' {
 		return fmt.Errorf("%w: data.parameters is not a JSON object", ErrInvalid)
 	}
+	if s.Step < 0 {
+		return fmt.Errorf("%w: data.step %d: it must not be negative", ErrInvalid, s.Step)
+	}
 	if s.ExecutionTimeMS < 0 {
 		return fmt.Errorf("%w: data.execution_time_ms %d: it must not be negative", ErrInvalid, s.ExecutionTimeMS)
 	}
@@ -183,10 +216,8 @@ func validateFeedback(e Event) error {
 }
 
 func oneOf(field, value string, allowed ...string) error {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
+	if slices.Contains(allowed, value) {
+		return nil
 	}
 	return fmt.Errorf("%w: %s %q: it must be one of %s", ErrInvalid, field, value,
 		strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
@@ -195,10 +226,13 @@ func oneOf(field, value string, allowed ...string) error {
 // depth is the deepest nesting of arrays and objects in valid JSON.
 func depth(raw []byte) int {
 	deepest, level, inString := 0, 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
+	escaped := false
+	for _, c := range raw {
+		switch {
+		case escaped:
+			escaped = false
 		case inString && c == '\\':
-			i++
+			escaped = true
 		case c == '"':
 			inString = !inString
 		case inString:
