@@ -94,8 +94,8 @@ type Feedback struct {
 	Comment string          `json:"comment,omitempty"`
 }
 
-// Decode reads the event's data as T, the data type of its kind. Fields that T does not have are ignored.
-func Decode[T any](e Event) (T, error) {
+// DecodeData reads the event's data as T, the data type of its kind. Fields that T does not have are ignored.
+func DecodeData[T any](e Event) (T, error) {
 	var v T
 	if len(e.Data) == 0 {
 		return v, nil

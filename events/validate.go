@@ -147,7 +147,7 @@ func validateData(e Event) error {
 	}
 	switch e.Kind {
 	case KindTaskStarted:
-		_, err := Decode[TaskStarted](e)
+		_, err := DecodeData[TaskStarted](e)
 		return err
 	case KindMessage:
 		return validateMessage(e)
@@ -165,7 +165,7 @@ func validateData(e Event) error {
 }
 
 func validateMessage(e Event) error {
-	m, err := Decode[Message](e)
+	m, err := DecodeData[Message](e)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func validateMessage(e Event) error {
 }
 
 func validateStep(e Event) error {
-	s, err := Decode[StepFinished](e)
+	s, err := DecodeData[StepFinished](e)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func validateStep(e Event) error {
 }
 
 func validateFinish(e Event) error {
-	f, err := Decode[TaskFinished](e)
+	f, err := DecodeData[TaskFinished](e)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func validateFinish(e Event) error {
 }
 
 func validateFeedback(e Event) error {
-	f, err := Decode[Feedback](e)
+	f, err := DecodeData[Feedback](e)
 	if err != nil {
 		return err
 	}

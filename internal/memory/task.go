@@ -192,7 +192,7 @@ func (b *builder) add(e events.Event) {
 	case events.KindTaskFinished:
 		b.addFinish(e)
 	case events.KindFeedback:
-		if f, err := events.Decode[events.Feedback](e); err == nil && f.Kind == events.FeedbackCorrection {
+		if f, err := events.DecodeData[events.Feedback](e); err == nil && f.Kind == events.FeedbackCorrection {
 			t.Corrections++
 		}
 	case events.KindRecallServed:
@@ -206,7 +206,7 @@ func (b *builder) add(e events.Event) {
 // addStart keeps the first value of each field, so that a second start (a retry by the producer under another id)
 // only fills gaps. Data that does not decode was stored raw and says nothing.
 func (b *builder) addStart(e events.Event) {
-	s, err := events.Decode[events.TaskStarted](e)
+	s, err := events.DecodeData[events.TaskStarted](e)
 	if err != nil {
 		return
 	}
@@ -222,14 +222,14 @@ func (b *builder) addStart(e events.Event) {
 
 func (b *builder) addMessage(e events.Event) {
 	b.task.Messages++
-	m, err := events.Decode[events.Message](e)
+	m, err := events.DecodeData[events.Message](e)
 	if err == nil && m.Role == events.RoleUser && b.firstUser == "" {
 		b.firstUser = m.Content
 	}
 }
 
 func (b *builder) addStep(e events.Event) {
-	s, err := events.Decode[events.StepFinished](e)
+	s, err := events.DecodeData[events.StepFinished](e)
 	if err != nil {
 		return
 	}
@@ -274,7 +274,7 @@ func mergeStep(into *Step, other Step) {
 
 // addFinish lets the best-confirmed word on the outcome win, and among equals the last.
 func (b *builder) addFinish(e events.Event) {
-	f, err := events.Decode[events.TaskFinished](e)
+	f, err := events.DecodeData[events.TaskFinished](e)
 	if err != nil {
 		return
 	}
@@ -298,7 +298,7 @@ func (b *builder) addFinish(e events.Event) {
 }
 
 func (b *builder) addRecall(e events.Event) {
-	r, err := events.Decode[struct {
+	r, err := events.DecodeData[struct {
 		Items []struct {
 			ID string `json:"id"`
 		} `json:"items"`

@@ -55,24 +55,24 @@ func columnsOf(e events.Event) eventRow {
 	var r eventRow
 	switch e.Kind {
 	case events.KindTaskStarted:
-		if s, err := events.Decode[events.TaskStarted](e); err == nil {
+		if s, err := events.DecodeData[events.TaskStarted](e); err == nil {
 			r.taskType, r.goal, r.parentTaskID = s.TaskType, cut(s.Goal), s.ParentTaskID
 		}
 	case events.KindMessage:
-		if m, err := events.Decode[events.Message](e); err == nil {
+		if m, err := events.DecodeData[events.Message](e); err == nil {
 			r.role, r.turn = m.Role, int64(m.Turn)
 		}
 	case events.KindStepFinished:
-		if s, err := events.Decode[events.StepFinished](e); err == nil {
+		if s, err := events.DecodeData[events.StepFinished](e); err == nil {
 			r.step, r.tool, r.actor, r.callID, r.status = int64(s.Step), s.Tool, s.Actor, s.CallID, string(s.Status)
 			r.errorType, r.errMessage, r.executionTimeMS = s.ErrorType, cut(s.ErrorMessage), s.ExecutionTimeMS
 		}
 	case events.KindTaskFinished:
-		if f, err := events.Decode[events.TaskFinished](e); err == nil {
+		if f, err := events.DecodeData[events.TaskFinished](e); err == nil {
 			r.status, r.score, r.reason, r.confirmedBy = string(f.Status), f.Score, cut(f.Reason), f.ConfirmedBy
 		}
 	case events.KindFeedback:
-		if f, err := events.Decode[events.Feedback](e); err == nil {
+		if f, err := events.DecodeData[events.Feedback](e); err == nil {
 			r.feedbackKind, r.feedbackTarget = f.Kind, f.Target
 		}
 	case events.KindItemWritten, events.KindItemChanged, events.KindRecallServed:
