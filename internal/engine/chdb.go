@@ -54,11 +54,19 @@ type chdbLibrary struct {
 // openChDB loads the library at path and turns its signal handlers off.
 // Loading the same file again is cheap: the loader keeps one copy a process.
 func openChDB(path string) (*chdbLibrary, error) {
+	c, err := openLibc()
+	if err != nil {
+		return nil, err
+	}
+	// The engine takes its time zone from C's environment, which is not Go's.
+	if c.setenv("TZ", "UTC", 1) != 0 {
+		return nil, errors.New("set the time zone of the C library")
+	}
 	handle, err := purego.Dlopen(path, purego.RTLD_LAZY|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
-	lib := &chdbLibrary{handle: handle}
+	lib := &chdbLibrary{handle: handle, signals: &signalGuard{libc: c}}
 	for _, f := range []struct {
 		target any
 		name   string
@@ -94,9 +102,6 @@ func openChDB(path string) (*chdbLibrary, error) {
 			return nil, fmt.Errorf("%s has no function %s; it is too old or not libchdb: %w", path, f.name, err)
 		}
 		purego.RegisterFunc(f.target, symbol)
-	}
-	if lib.signals, err = newSignalGuard(); err != nil {
-		return nil, err
 	}
 	lib.signals.keep(func() { lib.disableSigs(0) })
 	return lib, nil

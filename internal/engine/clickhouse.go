@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +20,7 @@ import (
 type ClickHouseOptions struct {
 	// DataDir holds the tables, in its clickhouse subdirectory. Required.
 	DataDir string
-	// Library is the path of libchdb.so. Default: FindChDB(os.Getenv).
+	// Library is the path of libchdb.so; see [FindChDB]. Required.
 	Library string
 	// Port on 127.0.0.1; 0 picks a free one.
 	Port int
@@ -32,8 +32,11 @@ type ClickHouseOptions struct {
 	// QueueTimeout is how long a statement may wait for its turn before it is
 	// refused with status 503. Default 30 s.
 	QueueTimeout time.Duration
-	// MaxMemory bounds all memory of the engine, in bytes. Default 2 GiB, at
-	// most nine tenths of what the machine has.
+	// MaxExecutionTime bounds one statement, in whole seconds, unless the
+	// request sets max_execution_time. Default 10 min.
+	MaxExecutionTime time.Duration
+	// MaxMemory bounds all memory of the engine, in bytes. Default 2 GiB; the
+	// engine lowers it to nine tenths of what the machine has.
 	MaxMemory int64
 	// MaxQueryMemory bounds one statement, in bytes. Default half of MaxMemory.
 	MaxQueryMemory int64
@@ -48,10 +51,12 @@ type ClickHouseOptions struct {
 }
 
 func (o *ClickHouseOptions) setDefaults() error {
-	if o.DataDir == "" {
+	switch {
+	case o.DataDir == "":
 		return errors.New("DataDir is empty")
-	}
-	if o.Port < 0 || o.Port > 65535 {
+	case o.Library == "":
+		return errors.New("Library is empty")
+	case o.Port < 0 || o.Port > 65535:
 		return fmt.Errorf("port %d is out of range", o.Port)
 	}
 	dir, err := filepath.Abs(o.DataDir)
@@ -59,36 +64,26 @@ func (o *ClickHouseOptions) setDefaults() error {
 		return fmt.Errorf("resolve %s: %w", o.DataDir, err)
 	}
 	o.DataDir = dir
-	if o.Library == "" {
-		if o.Library, err = FindChDB(os.Getenv); err != nil {
-			return err
-		}
-	}
-	if o.Queries <= 0 {
-		o.Queries = 4
-	}
-	if o.Queue <= 0 {
-		o.Queue = 64
-	}
-	if o.QueueTimeout <= 0 {
-		o.QueueTimeout = 30 * time.Second
-	}
-	if o.MaxMemory <= 0 {
-		o.MaxMemory = 2 << 30
-	}
-	if o.MaxQueryMemory <= 0 {
-		o.MaxQueryMemory = o.MaxMemory / 2
-	}
-	if o.MaxQueryText <= 0 {
-		o.MaxQueryText = 16 << 20
-	}
-	if o.MaxBody <= 0 {
-		o.MaxBody = 1 << 30
-	}
+	o.Queries = orDefault(o.Queries, 4)
+	o.Queue = orDefault(o.Queue, 64)
+	o.QueueTimeout = orDefault(o.QueueTimeout, 30*time.Second)
+	o.MaxExecutionTime = orDefault(o.MaxExecutionTime, 10*time.Minute)
+	o.MaxMemory = orDefault(o.MaxMemory, 2<<30)
+	o.MaxQueryMemory = orDefault(o.MaxQueryMemory, o.MaxMemory/2)
+	o.MaxQueryText = orDefault(o.MaxQueryText, 16<<20)
+	o.MaxBody = orDefault(o.MaxBody, 1<<30)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
+}
+
+// orDefault returns value, or byDefault where value was left out.
+func orDefault[T int | int64 | time.Duration](value, byDefault T) T {
+	if value <= 0 {
+		return byDefault
+	}
+	return value
 }
 
 // ErrAlreadyRunning says that this process runs a ClickHouse already: libchdb
@@ -101,9 +96,10 @@ var running atomic.Bool
 // ClickHouse is the embedded engine and its HTTP server.
 type ClickHouse struct {
 	options ClickHouseOptions
+	layout  layout
 	lib     *chdbLibrary
 	args    []string
-	base    map[string]string
+	version string
 
 	idle    chan *session // sessions at rest; its capacity bounds concurrency
 	waiting atomic.Int64
@@ -113,10 +109,14 @@ type ClickHouse struct {
 	listener net.Listener
 	server   *http.Server
 	served   sync.WaitGroup
+	kill     context.CancelFunc // ends the statements that run
+
+	gate     sync.Mutex // guards closed and handlers.Add
+	closed   bool
 	handlers sync.WaitGroup
-	stop     sync.Once
-	stopping context.CancelFunc
-	stopErr  error
+
+	stop    sync.Once
+	stopErr error
 }
 
 // StartClickHouse opens the engine on DataDir/clickhouse and serves
@@ -133,7 +133,7 @@ func StartClickHouse(ctx context.Context, options ClickHouseOptions) (_ *ClickHo
 	}
 	ch := &ClickHouse{
 		options: options,
-		base:    baseSettings(options),
+		layout:  layout{filepath.Join(options.DataDir, "clickhouse")},
 		idle:    make(chan *session, options.Queries),
 	}
 	defer func() {
@@ -142,10 +142,6 @@ func StartClickHouse(ctx context.Context, options ClickHouseOptions) (_ *ClickHo
 			running.Store(false)
 		}
 	}()
-	dir := filepath.Join(options.DataDir, "clickhouse")
-	if err := makeDir(dir); err != nil {
-		return nil, fmt.Errorf("start ClickHouse: %w", err)
-	}
 	// The port first: a taken one is the commonest failure and costs nothing.
 	var lc net.ListenConfig
 	ch.listener, err = lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(options.Port)))
@@ -157,25 +153,11 @@ func StartClickHouse(ctx context.Context, options ClickHouseOptions) (_ *ClickHo
 			_ = ch.listener.Close()
 		}
 	}()
-	if err := writeConfig(dir, options); err != nil {
+	if err := ch.open(); err != nil {
 		return nil, fmt.Errorf("start ClickHouse: %w", err)
-	}
-	ch.args = []string{"--config-file=" + configFile(dir), "--progress=off", "--progress-table=off"}
-	if ch.lib, err = openChDB(options.Library); err != nil {
-		return nil, fmt.Errorf("start ClickHouse: %w", err)
-	}
-	if ch.killer, err = ch.lib.connect(ch.args); err != nil {
-		return nil, fmt.Errorf("start ClickHouse on %s: %w", dir, err)
-	}
-	for range options.Queries {
-		s, err := ch.newSession()
-		if err != nil {
-			return nil, fmt.Errorf("start ClickHouse on %s: %w", dir, err)
-		}
-		ch.idle <- s
 	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ch.stopping = cancel
+	ch.kill = cancel
 	ch.server = &http.Server{
 		Handler:           http.HandlerFunc(ch.serve),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -192,24 +174,78 @@ func StartClickHouse(ctx context.Context, options ClickHouseOptions) (_ *ClickHo
 	return ch, nil
 }
 
+// open starts the engine and its connections.
+func (ch *ClickHouse) open() error {
+	for _, dir := range []string{ch.layout.dir, ch.layout.data(), ch.layout.userFiles()} {
+		if err := makeDir(dir); err != nil {
+			return err
+		}
+	}
+	if err := prepareDefault(ch.layout); err != nil {
+		return err
+	}
+	if err := writeConfig(ch.layout, ch.options, false); err != nil {
+		return err
+	}
+	ch.args = []string{"--config-file=" + ch.layout.config(), "--progress=off", "--progress-table=off"}
+	var err error
+	if ch.lib, err = openChDB(ch.options.Library); err != nil {
+		return err
+	}
+	if ch.killer, err = ch.lib.connect(ch.args); err != nil {
+		return ch.whyNotOpen(err)
+	}
+	// It answers before the first session exists, so nothing was read by it.
+	detach, err := ch.killer.query("DETACH DATABASE IF EXISTS "+overlayDatabase, "Null", nil)
+	if err != nil {
+		return err
+	}
+	detach.close()
+	version, err := ch.killer.query("SELECT version()", "TabSeparated", nil)
+	if err != nil {
+		return err
+	}
+	ch.version = strings.TrimSpace(string(version.bytes()))
+	version.close()
+	for range ch.options.Queries {
+		s, err := ch.newSession()
+		if err != nil {
+			return fmt.Errorf("open connection: %w", err)
+		}
+		ch.idle <- s
+	}
+	return nil
+}
+
+// whyNotOpen tries again with a log, because the library's interface tells no
+// reason, and returns what the log says.
+func (ch *ClickHouse) whyNotOpen(err error) error {
+	_ = os.Remove(ch.layout.startLog())
+	if writeConfig(ch.layout, ch.options, true) != nil {
+		return err
+	}
+	conn, again := ch.lib.connect(append(ch.args, "--log-level=error"))
+	if again == nil {
+		conn.close()
+	}
+	text, readErr := os.ReadFile(ch.layout.startLog())
+	if readErr != nil || len(text) == 0 {
+		return fmt.Errorf("open %s: %w (the engine may have written the reason to standard error)", ch.layout.dir, err)
+	}
+	const most = 2000
+	text = text[max(0, len(text)-most):]
+	return fmt.Errorf("open %s: %w; the engine says: %s", ch.layout.dir, err, strings.TrimSpace(string(text)))
+}
+
 // URL is the address of the HTTP server, "http://127.0.0.1:PORT".
 func (ch *ClickHouse) URL() string { return "http://" + ch.listener.Addr().String() }
 
-// newSession opens a connection with the base settings. libchdb gives its
-// connections the database "default", in which table names are file names.
-func (ch *ClickHouse) newSession() (*session, error) {
-	conn, err := ch.lib.connect(ch.args)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{conn: conn, database: "default"}
-	if err := s.use(ch.base, nil); err != nil {
-		conn.close()
-		return nil, fmt.Errorf("apply base settings: %w", err)
-	}
-	s.settings = nil
-	return s, nil
-}
+// Version is ClickHouse's own, like "26.7.2.1".
+func (ch *ClickHouse) Version() string { return ch.version }
+
+// UserFiles is the directory that file() of a statement reaches. Relative
+// paths begin there, as on a server.
+func (ch *ClickHouse) UserFiles() string { return ch.layout.userFiles() }
 
 // errBusy says that too many statements wait or that one waited too long.
 var errBusy = errors.New("too many simultaneous queries")
@@ -253,43 +289,74 @@ func (ch *ClickHouse) release(s *session) {
 	ch.idle <- s
 }
 
-// kill ends the running statement that was tagged with id, if any.
-func (ch *ClickHouse) kill(id string) {
+// killStatement ends the running statement that was tagged with id, if any.
+func (ch *ClickHouse) killStatement(id string) {
 	ch.control.Lock()
 	defer ch.control.Unlock()
 	if ch.killer == nil {
 		return
 	}
-	r, err := ch.killer.query("KILL QUERY WHERE endsWith(query, "+quoteString(queryTag(id))+") ASYNC", "Null", nil)
+	r, err := ch.killer.query("KILL QUERY WHERE position(query, "+quoteString(queryTag(id))+") > 0 ASYNC", "Null", nil)
 	if err != nil {
-		ch.options.Logger.Warn("kill query", "error", err)
+		ch.options.Logger.Warn("kill clickhouse query", "error", err)
 		return
 	}
 	r.close()
 }
 
-// queryTag is a comment at the end of each statement, by which it is found
-// among the running ones: libchdb takes no query id.
+// queryTag is a comment in each statement, by which it is found among the
+// running ones: libchdb takes no query id.
 func queryTag(id string) string { return "\n/* hindsight:" + id + " */" }
+
+// enter counts a request, unless the server ends.
+func (ch *ClickHouse) enter() bool {
+	ch.gate.Lock()
+	defer ch.gate.Unlock()
+	if ch.closed {
+		return false
+	}
+	ch.handlers.Add(1)
+	return true
+}
+
+// killGrace is how long a killed statement may take to end.
+const killGrace = 15 * time.Second
 
 // Stop ends the server: no new statement is taken, those running have until
 // ctx ends and are killed then. It returns once the engine is closed, and is
 // idempotent. What was acknowledged is stored.
 func (ch *ClickHouse) Stop(ctx context.Context) error {
-	ch.stop.Do(func() {
-		err := ch.server.Shutdown(ctx)
-		ch.stopping() // ends the statements that are left
-		if err != nil {
-			err = fmt.Errorf("stop ClickHouse: statements were killed: %w", err)
-			_ = ch.server.Close()
-		}
-		ch.served.Wait()
-		ch.handlers.Wait()
-		ch.closeSessions()
-		running.Store(false)
-		ch.stopErr = err
-	})
+	ch.stop.Do(func() { ch.stopErr = ch.end(ctx) })
 	return ch.stopErr
+}
+
+func (ch *ClickHouse) end(ctx context.Context) error {
+	err := ch.server.Shutdown(ctx)
+	ch.gate.Lock()
+	ch.closed = true
+	ch.gate.Unlock()
+	ch.kill()
+	if err != nil {
+		err = fmt.Errorf("stop ClickHouse: statements were killed: %w", err)
+		_ = ch.server.Close()
+	}
+	ch.served.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ch.handlers.Wait()
+	}()
+	timer := time.NewTimer(killGrace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		// Closing a connection under a running statement would crash.
+		return errors.Join(err, fmt.Errorf("stop ClickHouse: a statement did not end within %s of being killed; the engine stays open until the process ends", killGrace))
+	}
+	ch.closeSessions()
+	running.Store(false)
+	return err
 }
 
 // closeSessions closes what is open. The engine ends with its last connection.
@@ -309,29 +376,4 @@ func (ch *ClickHouse) closeSessions() {
 		ch.killer.close()
 		ch.killer = nil
 	}
-}
-
-// baseSettings are in force unless a request says otherwise.
-func baseSettings(o ClickHouseOptions) map[string]string {
-	return map[string]string{
-		"max_memory_usage": strconv.FormatInt(o.MaxQueryMemory, 10),
-		"session_timezone": "UTC",
-		"max_threads":      "2",
-		// The writers batch; waiting for a second batch only adds delay.
-		"async_insert":               "0",
-		"max_insert_threads":         "1",
-		"max_final_threads":          "2",
-		"max_download_threads":       "1",
-		"max_parsing_threads":        "1",
-		"implicit_select":            "0",
-		"send_logs_level":            "none",
-		"output_format_parallel_formatting": "0",
-	}
-}
-
-// merged is base overridden by changes.
-func merged(base, changes map[string]string) map[string]string {
-	m := maps.Clone(base)
-	maps.Copy(m, changes)
-	return m
 }

@@ -2,22 +2,47 @@ package engine
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+
+	"github.com/google/uuid"
 )
 
-// configFile is the engine's configuration. It is given by name, or else the
-// library would read config.xml of the working directory or of the home.
-func configFile(dir string) string { return filepath.Join(dir, "config.xml") }
+// layout are the places inside DataDir/clickhouse.
+type layout struct{ dir string }
+
+func (l layout) config() string    { return filepath.Join(l.dir, "config.xml") }
+func (l layout) users() string     { return filepath.Join(l.dir, "users.xml") }
+func (l layout) data() string      { return filepath.Join(l.dir, "data") }
+func (l layout) userFiles() string { return filepath.Join(l.dir, "user_files") }
+
+// startLog gets the engine's errors when it does not start.
+func (l layout) startLog() string { return filepath.Join(l.dir, "start.log") }
+
+// overlayDatabase is libchdb's database in which table names are file names.
+// It would be called "default"; it is given another name here and detached.
+const overlayDatabase = "_file_names"
+
+// filesRole may use file(). A session has it only for a statement whose paths
+// were checked.
+const filesRole = "files"
 
 // serverConfig bounds the engine for a laptop: by default it sizes its caches
 // and thread pools for a server of its own. No system log table is
 // configured, so none is written.
 type serverConfig struct {
-	XMLName xml.Name `xml:"clickhouse"`
-	Path    string   `xml:"path"`
-	TmpPath string   `xml:"tmp_path"`
+	XMLName         xml.Name   `xml:"clickhouse"`
+	Path            string     `xml:"path"`
+	UsersConfig     string     `xml:"users_config"`
+	DefaultDatabase string     `xml:"default_database"`
+	Logger          *logConfig `xml:"logger,omitempty"`
+
+	// A table engine needs a grant: some of them read files or run commands.
+	TableEnginesRequireGrant bool `xml:"access_control_improvements>table_engines_require_grant"`
 
 	MaxServerMemoryUsage int64 `xml:"max_server_memory_usage"`
 
@@ -41,16 +66,76 @@ type serverConfig struct {
 	BackgroundSchedulePoolSize int `xml:"background_schedule_pool_size"`
 	BuildVectorIndexPoolSize   int `xml:"max_build_vector_similarity_index_thread_pool_size"`
 	MaxThreadPoolFreeSize      int `xml:"max_thread_pool_free_size"`
-	MaxIOThreadPoolFreeSize    int `xml:"max_io_thread_pool_free_size"`
 }
 
-// writeConfig writes the configuration for this run.
-func writeConfig(dir string, o ClickHouseOptions) error {
+type logConfig struct {
+	Log  string `xml:"log"`
+	Size string `xml:"size"`
+}
+
+// usersConfig is the one user: everything inside databases, and nothing that
+// reaches files, commands or the access rules themselves.
+type usersConfig struct {
+	XMLName  xml.Name    `xml:"clickhouse"`
+	Settings settingsXML `xml:"profiles>default"`
+	Files    []string    `xml:"roles>files>grants>query"`
+	User     struct {
+		Password string   `xml:"password"`
+		Network  string   `xml:"networks>ip"`
+		Profile  string   `xml:"profile"`
+		Quota    string   `xml:"quota"`
+		Grants   []string `xml:"grants>query"`
+	} `xml:"users>default"`
+	Quota string `xml:"quotas>default"`
+}
+
+// settingsXML writes a profile: an element for each setting.
+type settingsXML map[string]string
+
+// MarshalXML implements xml.Marshaler.
+func (s settingsXML) MarshalXML(e *xml.Encoder, start xml.StartElement) error {
+	if err := e.EncodeToken(start); err != nil {
+		return err
+	}
+	for name, value := range s {
+		if err := e.EncodeElement(value, xml.StartElement{Name: xml.Name{Local: name}}); err != nil {
+			return err
+		}
+	}
+	return e.EncodeToken(start.End())
+}
+
+// settings are in force unless a request says otherwise.
+func settings(o ClickHouseOptions) settingsXML {
+	return settingsXML{
+		"max_memory_usage": strconv.FormatInt(o.MaxQueryMemory, 10),
+		"max_threads":      "2",
+		"session_timezone": "UTC",
+		// The writers batch; waiting for a second batch only adds delay.
+		"async_insert": "0",
+		// libchdb would take "1 + 1" for a statement; a server does not.
+		"implicit_select": "0",
+		// It would allow functions that show addresses of the process.
+		"allow_introspection_functions": "0",
+		// A mapped file that shrinks would end the process.
+		"storage_file_read_method": "pread",
+		// A statement that nobody waits for ends by itself.
+		"max_execution_time": strconv.Itoa(int(o.MaxExecutionTime.Seconds())),
+	}
+}
+
+// writeConfig writes the configuration for this run. Logging is for a start
+// that failed.
+func writeConfig(l layout, o ClickHouseOptions, logging bool) error {
 	const mib = 1 << 20
-	c := serverConfig{
-		Path:                 filepath.Join(dir, "data") + string(filepath.Separator),
-		TmpPath:              filepath.Join(dir, "data", "tmp") + string(filepath.Separator),
-		MaxServerMemoryUsage: o.MaxMemory,
+	slash := string(filepath.Separator)
+	server := serverConfig{
+		Path:            l.data() + slash,
+		UsersConfig:     l.users(),
+		DefaultDatabase: overlayDatabase,
+
+		TableEnginesRequireGrant: true,
+		MaxServerMemoryUsage:     o.MaxMemory,
 
 		MarkCacheSize:                  64 * mib,
 		IndexMarkCacheSize:             32 * mib,
@@ -72,12 +157,72 @@ func writeConfig(dir string, o ClickHouseOptions) error {
 		BuildVectorIndexPoolSize:   2,
 		MaxThreadPoolFreeSize:      16,
 	}
-	text, err := xml.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode configuration: %w", err)
+	if logging {
+		server.Logger = &logConfig{Log: l.startLog(), Size: "1M"}
 	}
-	if err := os.WriteFile(configFile(dir), append(text, '\n'), 0o600); err != nil {
-		return dirError(dir, err)
+	users := usersConfig{
+		Settings: settings(o),
+		Files:    []string{"GRANT READ, WRITE ON FILE"},
+	}
+	users.User.Network = "::/0"
+	users.User.Profile, users.User.Quota = "default", "default"
+	users.User.Grants = []string{
+		"GRANT SHOW, SELECT, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION, CREATE TEMPORARY TABLE, " +
+			"DROP DATABASE, DROP TABLE, DROP VIEW, DROP DICTIONARY, DROP FUNCTION, UNDROP TABLE, TRUNCATE, OPTIMIZE, CHECK, KILL QUERY, " +
+			"SYSTEM MERGES, SYSTEM TTL MERGES, SYSTEM FLUSH, SYSTEM DROP CACHE ON *.*",
+		"GRANT READ, WRITE ON S3",
+		"GRANT READ, WRITE ON REMOTE",
+		"GRANT " + filesRole,
+	}
+	for _, engine := range []string{
+		"MergeTree", "ReplacingMergeTree", "SummingMergeTree", "AggregatingMergeTree", "CollapsingMergeTree",
+		"VersionedCollapsingMergeTree", "CoalescingMergeTree", "Memory", "Null", "Log", "TinyLog", "StripeLog", "Buffer", "Merge", "Set",
+		"Join", "View", "MaterializedView", "Atomic",
+	} {
+		users.User.Grants = append(users.User.Grants, "GRANT TABLE ENGINE ON "+engine)
+	}
+	return errors.Join(writeXML(l.config(), server), writeXML(l.users(), users))
+}
+
+func writeXML(path string, v any) error {
+	text, err := xml.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
+		return dirError(filepath.Dir(path), err)
+	}
+	return nil
+}
+
+// prepareDefault lets the engine find an ordinary database "default", which
+// each connection begins in. The file-name database would otherwise take its
+// name, and takes its identity from the link: the engine makes that anew.
+func prepareDefault(l layout) error {
+	metadata := filepath.Join(l.data(), "metadata")
+	if err := os.MkdirAll(metadata, 0o700); err != nil {
+		return dirError(metadata, err)
+	}
+	link := filepath.Join(metadata, "default")
+	if info, err := os.Lstat(link); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if err := os.Remove(link); err != nil {
+			return dirError(metadata, err)
+		}
+	}
+	file := link + ".sql"
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return fmt.Errorf("make an id for the default database: %w", err)
+	}
+	text := fmt.Sprintf("ATTACH DATABASE _ UUID '%s'\nENGINE = Atomic\n", id)
+	if err := os.WriteFile(file+".tmp", []byte(text), 0o600); err != nil {
+		return dirError(metadata, err)
+	}
+	if err := os.Rename(file+".tmp", file); err != nil {
+		return dirError(metadata, err)
 	}
 	return nil
 }

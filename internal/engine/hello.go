@@ -17,21 +17,17 @@ func isHello(req *request) bool {
 	return req.protocol > 0 && strings.EqualFold(req.format, "Native") && strings.TrimSpace(req.text) == helloQuery
 }
 
-// chdbVersion is the ClickHouse version that is reported to clickhouse-go; the
-// client uses it to choose features.
-const chdbVersion = "26.7.2.1"
-
 // hello answers helloQuery. The library always writes revision 0 of the Native
 // format, so that is what must be reported, in a block of the client's
 // revision.
-func (a *answer) hello(revision uint64) error {
+func (a *answer) hello(revision uint64, version string) error {
 	block := proto.NewBlock()
 	for _, c := range []struct {
 		name, kind string
 		value      any
 	}{
 		{"displayName()", "String", "hindsight"},
-		{"version()", "String", chdbVersion},
+		{"version()", "String", version},
 		{"revision()", "UInt32", uint32(0)},
 		{"timezone()", "String", "UTC"},
 	} {

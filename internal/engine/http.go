@@ -34,9 +34,12 @@ type request struct {
 
 // serve answers one HTTP request.
 func (ch *ClickHouse) serve(w http.ResponseWriter, r *http.Request) {
-	ch.handlers.Add(1)
-	defer ch.handlers.Done()
 	h := w.Header()
+	if !ch.enter() {
+		http.Error(w, "the embedded ClickHouse is stopping", http.StatusServiceUnavailable)
+		return
+	}
+	defer ch.handlers.Done()
 	h.Set("X-ClickHouse-Server-Display-Name", "hindsight")
 	h.Set("X-ClickHouse-Timezone", "UTC")
 	if err := localOnly(r); err != nil {
@@ -152,7 +155,7 @@ func (ch *ClickHouse) readRequest(r *http.Request) (*request, error) {
 		case strings.HasPrefix(name, "param_"):
 			req.params = append(req.params, param{name[len("param_"):], value})
 		default:
-			if err := checkSettingName(name); err != nil {
+			if err := checkSetting(name, value); err != nil {
 				return req, err
 			}
 			req.settings[name] = value
@@ -206,8 +209,13 @@ func checkUser(r *http.Request, q url.Values) error {
 	return nil
 }
 
-// headSize is how much of a body is read in search of an INSERT's end.
-const headSize = 64 << 10
+const (
+	// headSize is how much of a body is read at a time in search of the end
+	// of an INSERT's own text.
+	headSize = 64 << 10
+	// maxHead is how long that text may be for the rows to be streamed.
+	maxHead = 1 << 20
+)
 
 // readText collects the statement: the query parameter, a line end and the
 // body, as ClickHouse does. The rows of an INSERT stay in the body.
@@ -217,21 +225,19 @@ func (ch *ClickHouse) readText(req *request, query string, body io.Reader) error
 		text.WriteString(query)
 		text.WriteByte('\n')
 	}
-	if int64(text.Len()) > ch.options.MaxQueryText {
-		return ch.tooLong()
-	}
-	for {
-		if _, insert := splitInsert(text.String()); insert {
-			break
-		}
-		n, err := io.CopyN(&text, body, headSize)
+	for ended := false; !ended; {
 		if int64(text.Len()) > ch.options.MaxQueryText {
-			return ch.tooLong()
+			return exceptionf(62, "SYNTAX_ERROR", "The statement is longer than %d bytes", ch.options.MaxQueryText)
 		}
-		if errors.Is(err, io.EOF) || (err == nil && n == 0) {
-			break
+		if text.Len() <= maxHead {
+			if _, insert := splitInsert(text.String(), false); insert {
+				break
+			}
 		}
-		if err != nil {
+		switch _, err := io.CopyN(&text, body, headSize); {
+		case errors.Is(err, io.EOF):
+			ended = true
+		case err != nil:
 			return fmt.Errorf("read request body: %w", err)
 		}
 	}
@@ -239,69 +245,99 @@ func (ch *ClickHouse) readText(req *request, query string, body io.Reader) error
 	return nil
 }
 
-func (ch *ClickHouse) tooLong() error {
-	return exceptionf(62, "SYNTAX_ERROR", "The statement is longer than %d bytes", ch.options.MaxQueryText)
-}
-
 // run executes a request and writes its answer.
-func (ch *ClickHouse) run(ctx context.Context, req *request, a *answer) error {
+func (ch *ClickHouse) run(ctx context.Context, req *request, a *answer) (err error) {
 	if isHello(req) {
-		return a.hello(req.protocol)
+		return a.hello(req.protocol, ch.version)
+	}
+	insert, isInsert := splitInsert(req.text, true)
+	statement := req.text
+	if isInsert {
+		statement = insert.head
+	}
+	statement, files, err := filePaths(statement, ch.layout.userFiles(), req.params)
+	if err != nil {
+		return err
 	}
 	s, err := ch.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { ch.release(s) }()
 	// A statement's state in the library belongs partly to its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-
-	insert, isInsert := splitInsert(req.text)
-	statement := req.text
-	if isInsert {
-		statement = insert.head + " FORMAT " + insert.format
-	}
-	count, class := s.conn.classifyStatement(statement)
-	switch {
-	case strings.TrimSpace(statement) == "":
-		return exceptionf(62, "SYNTAX_ERROR", "Empty query")
-	case count > 1, count == 0 && hasSecondStatement(statement):
-		return exceptionf(62, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
-	case req.readOnly && class != classReadOnly && class != classUnknown:
-		return exceptionf(164, "READONLY", "Cannot execute query in readonly mode. For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
-	}
-	if err := s.prepare(req.database, req.settings, ch.base); err != nil {
+	defer func() {
+		if err != nil && !s.spoilt {
+			s.settle()
+		}
+		ch.release(s)
+	}()
+	class, err := classify(s, req, statement)
+	if err != nil {
 		return err
 	}
-	if class == classControl || class == classUnknown {
-		s.spoilt = true // it may change what the next request would find
+	if err := s.prepare(req.database, req.settings); err != nil {
+		return err
 	}
-	// When the client goes away its statement is killed, on another
-	// connection: this one is busy.
-	done := make(chan struct{})
-	watcher := make(chan struct{})
+	s.spoilt = class == classControl // the next request would find what it changed
+	statement += queryTag(req.id)
+	defer ch.killWhenDone(ctx, req.id)()
+	execute := func() error { return ch.query(s, req, statement, class, a) }
+	if isInsert {
+		execute = func() error { return ch.insert(s, req, statement, insert, a) }
+	}
+	if files {
+		return s.withFiles(execute)
+	}
+	return execute()
+}
+
+// classify parses the statement and refuses what HTTP does not allow.
+func classify(s *session, req *request, statement string) (queryClass, error) {
+	count, class := s.conn.classifyStatement(statement)
+	switch {
+	case (&scanner{text: statement}).next().kind == tokenEnd:
+		return class, exceptionf(62, "SYNTAX_ERROR", "Empty query")
+	case count > 1, count == 0 && hasSecondStatement(statement):
+		return class, exceptionf(62, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+	case req.readOnly && class != classReadOnly && class != classUnknown:
+		return class, exceptionf(164, "READONLY", "Cannot execute query in readonly mode. For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
+	case req.session && class == classControl && needsSession(statement):
+		return class, exceptionf(344, "SUPPORT_IS_DISABLED", "The embedded ClickHouse keeps no sessions: give settings and the database with each request, and use ordinary tables")
+	}
+	return class, nil
+}
+
+// needsSession reports whether a statement is of use only to later ones of
+// the same session.
+func needsSession(statement string) bool {
+	s := scanner{text: statement}
+	first, second := s.next(), s.next()
+	return first.isWord(statement, "SET") || first.isWord(statement, "USE") ||
+		(first.isWord(statement, "CREATE") && second.isWord(statement, "TEMPORARY"))
+}
+
+// killWhenDone kills the statement when ctx ends, from another connection for
+// its own is busy, until the returned function is called.
+func (ch *ClickHouse) killWhenDone(ctx context.Context, id string) (stop func()) {
+	done, watcher := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watcher)
 		select {
 		case <-ctx.Done():
-			ch.kill(req.id)
+			ch.killStatement(id)
 		case <-done:
 		}
 	}()
-	defer func() {
+	return func() {
 		close(done)
 		<-watcher
-	}()
-	if isInsert {
-		return ch.insert(s, req, insert, a)
 	}
-	return ch.query(s, req, class, a)
 }
 
 // insert feeds rows to the engine as they arrive.
-func (ch *ClickHouse) insert(s *session, req *request, insert insertParts, a *answer) error {
-	stream, err := s.conn.insertStream(insert.head, insert.format, req.params)
+func (ch *ClickHouse) insert(s *session, req *request, head string, insert insertParts, a *answer) error {
+	stream, err := s.conn.insertStream(head, insert.format, req.params)
 	if err != nil {
 		return err
 	}
@@ -340,12 +376,11 @@ var streamable = map[string]bool{
 
 // query runs a statement and answers with its result, streamed where the
 // format allows.
-func (ch *ClickHouse) query(s *session, req *request, class queryClass, a *answer) error {
-	format, selects := outputFormat(req.text)
+func (ch *ClickHouse) query(s *session, req *request, text string, class queryClass, a *answer) error {
+	format, selects := outputFormat(text)
 	if format == "" {
 		format = req.format
 	}
-	text := strings.TrimRight(req.text, "; \t\r\n") + queryTag(req.id)
 	a.format = format
 	if class != classReadOnly || !selects || !streamable[strings.ToLower(format)] {
 		r, err := s.conn.query(text, req.format, req.params)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,15 +12,29 @@ import (
 type session struct {
 	conn     *chdbConn
 	database string
-	settings map[string]string // beyond the base settings
+	settings map[string]string // beyond the profile's
 	spoilt   bool              // must not be used again
 }
 
 var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
+// newSession opens a connection without the right to use file().
+func (ch *ClickHouse) newSession() (*session, error) {
+	conn, err := ch.lib.connect(ch.args)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn, database: "default"}
+	if err := s.run("SET ROLE NONE"); err != nil {
+		conn.close()
+		return nil, err
+	}
+	return s, nil
+}
+
 // prepare makes the session's database and settings those of a request.
-func (s *session) prepare(database string, settings, base map[string]string) error {
-	if err := s.use(settings, base); err != nil {
+func (s *session) prepare(database string, settings map[string]string) error {
+	if err := s.set(settings); err != nil {
 		return err
 	}
 	if database == s.database {
@@ -34,21 +47,15 @@ func (s *session) prepare(database string, settings, base map[string]string) err
 	return nil
 }
 
-func (s *session) use(settings, base map[string]string) error {
-	var changes []string
+func (s *session) set(settings map[string]string) error {
+	var changes, resets []string
 	for name, value := range settings {
 		if old, ok := s.settings[name]; !ok || old != value {
 			changes = append(changes, name+" = "+quoteString(value))
 		}
 	}
-	var resets []string
 	for name := range s.settings {
-		if _, keep := settings[name]; keep {
-			continue
-		}
-		if value, ok := base[name]; ok {
-			resets = append(resets, name+" = "+quoteString(value))
-		} else {
+		if _, keep := settings[name]; !keep {
 			resets = append(resets, name+" = DEFAULT")
 		}
 	}
@@ -57,14 +64,33 @@ func (s *session) use(settings, base map[string]string) error {
 	}
 	slices.Sort(changes)
 	slices.Sort(resets)
-	// Resets first: a constraint left by the request before must not refuse
-	// the settings of this one.
 	if err := s.run("SET " + strings.Join(append(resets, changes...), ", ")); err != nil {
 		s.spoilt = true // some may have been applied
 		return err
 	}
 	s.settings = settings
 	return nil
+}
+
+// withFiles runs call with the right to use file().
+func (s *session) withFiles(call func() error) error {
+	if err := s.run("SET ROLE " + filesRole); err != nil {
+		s.spoilt = true
+		return err
+	}
+	err := call()
+	if s.run("SET ROLE NONE") != nil {
+		s.spoilt = true
+	}
+	return err
+}
+
+// settle frees what a failed statement holds: the library keeps its tables in
+// use until the connection's next statement, and a DROP would wait for them.
+func (s *session) settle() {
+	if s.run("SELECT 1") != nil {
+		s.spoilt = true
+	}
 }
 
 func (s *session) run(sql string) error {
@@ -85,10 +111,14 @@ func quoteString(s string) string { return "'" + stringEscaper.Replace(s) + "'" 
 
 func quoteIdentifier(s string) string { return "`" + identifierEscaper.Replace(s) + "`" }
 
-// checkSettingName refuses what cannot be a setting, before it becomes SQL.
-func checkSettingName(name string) error {
-	if settingName.MatchString(name) {
-		return nil
+// checkSetting refuses what cannot be a setting before it becomes SQL, and
+// the one that changes how SQL is read.
+func checkSetting(name, value string) error {
+	switch {
+	case !settingName.MatchString(name):
+		return exceptionf(115, "UNKNOWN_SETTING", "%q is neither a setting nor a parameter of the HTTP interface", name)
+	case name == "dialect" && value != "clickhouse":
+		return exceptionf(344, "SUPPORT_IS_DISABLED", "The embedded ClickHouse speaks its own dialect only")
 	}
-	return &Exception{Code: 115, Message: fmt.Sprintf("Code: 115. DB::Exception: Setting %q is neither a builtin setting nor a valid name. (UNKNOWN_SETTING)", name)}
+	return nil
 }

@@ -9,6 +9,28 @@ import (
 	"github.com/ebitengine/purego"
 )
 
+// libc is the C library of the process.
+type libc struct {
+	sigaction func(signal int32, act, old unsafe.Pointer) int32
+	setenv    func(name, value string, overwrite int32) int32
+}
+
+func openLibc() (*libc, error) {
+	handle, err := purego.Dlopen("libc.so.6", purego.RTLD_LAZY|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("load libc.so.6: %w", err)
+	}
+	l := &libc{}
+	for name, target := range map[string]any{"sigaction": &l.sigaction, "setenv": &l.setenv} {
+		symbol, err := purego.Dlsym(handle, name)
+		if err != nil {
+			return nil, fmt.Errorf("find %s in libc.so.6: %w", name, err)
+		}
+		purego.RegisterFunc(target, symbol)
+	}
+	return l, nil
+}
+
 // signalGuard keeps the Go runtime's signal handlers in place. Telling libchdb
 // to install none also resets those that it would have replaced, and every
 // chdb_connect does so again; without SIGSEGV's handler a nil dereference
@@ -18,8 +40,8 @@ import (
 // microseconds inside such a call. It cannot be closed from outside the
 // library; connections are therefore opened at the start and then kept.
 type signalGuard struct {
-	mu        sync.Mutex
-	sigaction func(signal int32, act, old unsafe.Pointer) int32
+	mu   sync.Mutex
+	libc *libc
 }
 
 // guarded are the signals whose dispositions libchdb or its base library
@@ -33,20 +55,6 @@ var guarded = []syscall.Signal{
 // sigactionSize is larger than struct sigaction of glibc (152 bytes).
 const sigactionSize = 256
 
-func newSignalGuard() (*signalGuard, error) {
-	libc, err := purego.Dlopen("libc.so.6", purego.RTLD_LAZY|purego.RTLD_GLOBAL)
-	if err != nil {
-		return nil, fmt.Errorf("load libc.so.6: %w", err)
-	}
-	symbol, err := purego.Dlsym(libc, "sigaction")
-	if err != nil {
-		return nil, fmt.Errorf("find sigaction: %w", err)
-	}
-	g := &signalGuard{}
-	purego.RegisterFunc(&g.sigaction, symbol)
-	return g, nil
-}
-
 // keep runs call and puts every guarded disposition back as it was before.
 func (g *signalGuard) keep(call func()) {
 	g.mu.Lock()
@@ -54,12 +62,12 @@ func (g *signalGuard) keep(call func()) {
 	saved := make([][sigactionSize]byte, len(guarded))
 	ok := make([]bool, len(guarded))
 	for i, s := range guarded {
-		ok[i] = g.sigaction(int32(s), nil, unsafe.Pointer(&saved[i])) == 0
+		ok[i] = g.libc.sigaction(int32(s), nil, unsafe.Pointer(&saved[i])) == 0
 	}
 	call()
 	for i, s := range guarded {
 		if ok[i] {
-			g.sigaction(int32(s), unsafe.Pointer(&saved[i]), nil)
+			g.libc.sigaction(int32(s), unsafe.Pointer(&saved[i]), nil)
 		}
 	}
 }

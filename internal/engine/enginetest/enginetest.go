@@ -48,12 +48,16 @@ func ClickHouse(t testing.TB) string {
 const dirPattern = "hindsight-enginetest-"
 
 func start() (*engine.ClickHouse, error) {
+	library, err := engine.FindChDB(os.Getenv) //nolint:forbidigo // tests have no main that could hand it over.
+	if err != nil {
+		return nil, err
+	}
 	removeLeavings()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", dirPattern, os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
-	return engine.StartClickHouse(context.Background(), engine.ClickHouseOptions{DataDir: dir})
+	return engine.StartClickHouse(context.Background(), engine.ClickHouseOptions{DataDir: dir, Library: library})
 }
 
 // removeLeavings deletes the directories of test processes that are gone: a
