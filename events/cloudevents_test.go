@@ -96,10 +96,10 @@ func TestDecodeReadsNativeEvents(t *testing.T) {
 		header map[string][]string
 		body   string
 	}{
-		"no header":                      {nil, nativeBody},
-		"JSON":                           {contentType("application/json"), nativeBody},
-		"headers of the broker":          {map[string][]string{"Nats-Msg-Id": {"acme.web/e1"}, "Nats-Expected-Stream": {"a", "b"}}, nativeBody},
-		"ce- header that means nothing":  {map[string][]string{"ce-traceparent": {"x"}}, nativeBody},
+		"no header":                     {nil, nativeBody},
+		"JSON":                          {contentType("application/json"), nativeBody},
+		"headers of the broker":         {map[string][]string{"Nats-Msg-Id": {"acme.web/e1"}, "Nats-Expected-Stream": {"a", "b"}}, nativeBody},
+		"ce- header that means nothing": {map[string][]string{"ce-traceparent": {"x"}}, nativeBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

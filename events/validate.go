@@ -87,10 +87,7 @@ func (e Event) validateEnvelope(now time.Time) error {
 	if err := validateTime(e.Time, now); err != nil {
 		return err
 	}
-	if err := validateExtra(e.Extra); err != nil {
-		return err
-	}
-	return validateData(e)
+	return validateExtra(e.Extra)
 }
 
 // validateExtra keeps unknown fields from spoiling the envelope: they may neither shadow a known field nor be no JSON.
@@ -137,7 +134,7 @@ func validateTime(t, now time.Time) error {
 
 func validateData(e Event) error {
 	if len(e.Data) == 0 {
-		return nil
+		e.Data = json.RawMessage("{}") // as it will be on the wire
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(e.Data, " \t\r\n"), []byte("{")) || !json.Valid(e.Data) {
 		return fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
