@@ -1,0 +1,188 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	dialTimeout  = 2 * time.Second
+	closeTimeout = 5 * time.Second
+	// requestTimeout bounds a request to the server whose context has no
+	// deadline of its own.
+	requestTimeout = 5 * time.Second
+	// retryLow and retryHigh bound the waits between attempts to reach the
+	// server.
+	retryLow  = 100 * time.Millisecond
+	retryHigh = 5 * time.Second
+)
+
+// Options configures [Connect].
+type Options struct {
+	// URL of the server or, separated by commas, of several of a cluster.
+	// Default nats.DefaultURL.
+	URL string
+	// Name shows up in the server's list of connections. Default "hindsight".
+	Name string
+	// Logger receives what no caller can be told: lost connections, retries.
+	// Default: none.
+	Logger *slog.Logger
+	// NATSOptions are applied last: credentials, TLS, an in-process server.
+	NATSOptions []nats.Option
+}
+
+// Conn is a connection to NATS. It reconnects by itself, for ever.
+type Conn struct {
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	log *slog.Logger
+
+	mu   sync.Mutex
+	open map[string]jetstream.KeyValue // by bucket; guarded by mu
+}
+
+// Connect connects to NATS. While no server answers it tries again, with a log
+// line each time, until ctx ends; the error is [ErrUnavailable] then. An error
+// that time does not heal, such as wrong credentials, is returned at once.
+func Connect(ctx context.Context, o Options) (*Conn, error) {
+	if o.URL == "" {
+		o.URL = nats.DefaultURL
+	}
+	if o.Name == "" {
+		o.Name = "hindsight"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	address := redact(o.URL)
+	opts := append([]nats.Option{
+		nats.Name(o.Name),
+		nats.Timeout(dialTimeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, time.Second),
+		nats.DrainTimeout(closeTimeout),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil when we close it ourselves
+				o.Logger.Warn("lost connection to NATS", "url", address, "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { o.Logger.Info("reconnected to NATS", "url", address) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			o.Logger.Warn("NATS reported an error", "url", address, "error", err)
+		}),
+	}, o.NATSOptions...)
+	for attempt := 1; ; attempt++ {
+		nc, err := nats.Connect(o.URL, opts...)
+		if err == nil {
+			js, err := jetstream.New(nc,
+				jetstream.WithDefaultTimeout(requestTimeout),
+				// PublishAll bounds what is pending; nats.go's own bound
+				// would make one caller fail because of another.
+				jetstream.WithPublishAsyncMaxPending(1<<20),
+				jetstream.WithPublishAsyncTimeout(2*requestTimeout))
+			if err != nil {
+				nc.Close()
+				return nil, fmt.Errorf("open JetStream on %s: %w", address, err)
+			}
+			return &Conn{nc: nc, js: js, log: o.Logger, open: make(map[string]jetstream.KeyValue)}, nil
+		}
+		if parse := (*url.Error)(nil); errors.As(err, &parse) { // its text may hold a password
+			return nil, fmt.Errorf("connect to NATS: the address is malformed (want nats://host:port): %w", parse.Err)
+		}
+		if permanent(err) {
+			return nil, fmt.Errorf("connect to NATS at %s: %w", address, err)
+		}
+		wait := delay(attempt, retryLow, retryHigh)
+		o.Logger.Warn("NATS does not answer yet", "url", address, "error", err, "retry_in", wait)
+		if !pause(ctx, wait) {
+			return nil, fmt.Errorf("%w at %s (is the server running, and is the address right?): %w; last error: %w",
+				ErrUnavailable, address, context.Cause(ctx), err)
+		}
+	}
+}
+
+// permanent reports whether connecting again cannot help.
+func permanent(err error) bool {
+	for _, p := range []error{
+		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrNkeysNotSupported, nats.ErrSecureConnRequired, nats.ErrSecureConnWanted,
+	} {
+		if errors.Is(err, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// redact takes user, password and token out of a list of URLs.
+func redact(list string) string {
+	parts := strings.Split(list, ",")
+	for i, part := range parts {
+		part = strings.TrimSpace(part)
+		scheme, rest, found := strings.Cut(part, "://")
+		if !found {
+			scheme, rest = "nats", part
+		}
+		if at := strings.LastIndex(rest, "@"); at >= 0 {
+			rest = rest[at+1:]
+		}
+		parts[i] = scheme + "://" + rest
+	}
+	return strings.Join(parts, ",")
+}
+
+// Close sends what is buffered and closes the connection, within 5 s. Stop
+// workers and leases first: they need the connection to hand back what they
+// hold.
+func (c *Conn) Close() {
+	closed := c.nc.StatusChanged(nats.CLOSED)
+	defer c.nc.RemoveStatusListener(closed)
+	if err := c.nc.Drain(); err == nil {
+		timer := time.NewTimer(closeTimeout)
+		defer timer.Stop()
+		select {
+		case <-closed:
+		case <-timer.C:
+		}
+	}
+	c.nc.Close()
+}
+
+// Ready verifies that the server is connected and JetStream answers. The error
+// is [ErrUnavailable].
+func (c *Conn) Ready(ctx context.Context) error {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	if _, err := c.js.AccountInfo(ctx); err != nil {
+		return fmt.Errorf("ask JetStream for its state: %w", translate(err))
+	}
+	return nil
+}
+
+// bound gives ctx a deadline unless it has one.
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, requestTimeout)
+}
+
+// flush waits until the server has read all that was sent to it, so that acks
+// are not lost when the process ends. A lost ack only means a redelivery, so
+// the failure is not worth more than a log line.
+func (c *Conn) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := c.nc.FlushWithContext(ctx); err != nil {
+		c.log.Warn("some acknowledgements may be lost; their messages will be delivered again", "error", err)
+	}
+}
