@@ -192,6 +192,10 @@ func (r *reading) run(ctx context.Context) (err error) {
 			continue
 		}
 		filled++
+		if filled == 1 && bytes.HasPrefix(bytes.TrimSpace(l.text), []byte("[")) {
+			return problemf(ReasonUnknownFormat,
+				"the file is one JSON array: write each of its objects on a line of its own, as with jq -c '.[]'")
+		}
 		if err := r.take(l); err != nil {
 			return err
 		}

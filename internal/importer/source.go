@@ -17,6 +17,9 @@ import (
 // stdinPath means standard input.
 const stdinPath = "-"
 
+// gzipMagic is how a gzip file begins.
+const gzipMagic = "\x1f\x8b"
+
 // readBuffer is the size of the buffers in front of the file and of the text.
 const readBuffer = 64 << 10
 
@@ -56,20 +59,16 @@ func openSource(path string, stdin io.Reader) (_ *source, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, problemf(ReasonReadError, "read: %w", err)
 	}
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+	if name := compression(head); name != "" {
+		return nil, problemf(ReasonUnsupportedCompression, "the file is %s: uncompress it, or compress it with gzip", name)
+	}
+	s.text = stored
+	if bytes.HasPrefix(head, []byte(gzipMagic)) {
 		z, err := gzip.NewReader(stored)
 		if err != nil {
 			return nil, s.explain(err, 0)
 		}
 		s.text = bufio.NewReaderSize(z, readBuffer)
-	case len(head) > 0:
-		if name := compression(head); name != "" {
-			return nil, problemf(ReasonUnsupportedCompression, "the file is %s: uncompress it, or compress it with gzip", name)
-		}
-		s.text = stored
-	default:
-		s.text = stored
 	}
 	return s, s.checkText()
 }
@@ -177,12 +176,12 @@ func (s *source) checkText() error {
 		return nil
 	}
 	switch {
+	case bytes.HasPrefix(head, []byte(gzipMagic)):
+		return problemf(ReasonUnsupportedCompression, "the file is compressed with gzip twice: uncompress it once")
 	case bytes.HasPrefix(head, []byte{0xff, 0xfe}), bytes.HasPrefix(head, []byte{0xfe, 0xff}):
 		return problemf(ReasonBinaryFile, "the file is UTF-16: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8")
 	case bytes.IndexByte(head, 0) >= 0:
 		return problemf(ReasonBinaryFile, "the file is binary: it has zero bytes, which JSON text never has")
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return problemf(ReasonUnsupportedCompression, "the file is compressed with gzip twice: uncompress it once")
 	}
 	return nil
 }

@@ -22,75 +22,76 @@ const namespace = "test.team"
 func testNow() time.Time { return time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC) }
 
 // newImporter makes an importer with the tests' clock and namespace; change may be nil.
-func newImporter(t testing.TB, change func(*importer.Options)) *importer.Importer {
-	t.Helper()
+func newImporter(tb testing.TB, change func(*importer.Options)) *importer.Importer {
+	tb.Helper()
 	o := importer.Options{Namespace: namespace, Now: testNow}
 	if change != nil {
 		change(&o)
 	}
 	im, err := importer.New(o)
 	if err != nil {
-		t.Fatalf("New: %v", err)
+		tb.Fatalf("New: %v", err)
 	}
 	return im
 }
 
 // write puts a file into a fresh directory.
-func write(t testing.TB, content []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "input")
+func write(tb testing.TB, content []byte) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "input")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
 
-func zip(t testing.TB, content []byte) []byte {
-	t.Helper()
+func zip(tb testing.TB, content []byte) []byte {
+	tb.Helper()
 	var buf bytes.Buffer
 	z := gzip.NewWriter(&buf)
 	if _, err := z.Write(content); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return buf.Bytes()
 }
 
 // read gathers what a file gives, and checks what holds for every item.
-func read(t testing.TB, im *importer.Importer, path string) (records []importer.Record, problems []importer.Problem) {
-	t.Helper()
+func read(tb testing.TB, im *importer.Importer, path string) (records []importer.Record, problems []importer.Problem) {
+	tb.Helper()
+	late := time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC) // Recorded runs may be younger than testNow.
 	var before int64
-	for item := range im.Read(t.Context(), path) {
+	for item := range im.Read(tb.Context(), path) {
 		if (item.Record == nil) == (item.Problem == nil) {
-			t.Fatalf("an item has both or neither of record and problem: %+v", item)
+			tb.Fatalf("an item has both or neither of record and problem: %+v", item)
 		}
 		if item.BytesRead < before || item.BytesTotal > 0 && item.BytesRead > item.BytesTotal {
-			t.Fatalf("%d bytes read of %d, after %d", item.BytesRead, item.BytesTotal, before)
+			tb.Fatalf("%d bytes read of %d, after %d", item.BytesRead, item.BytesTotal, before)
 		}
 		before = item.BytesRead
 		if p := item.Problem; p != nil {
 			if p.Path != path || p.Err == nil || p.Reason == "" {
-				t.Fatalf("incomplete problem %+v", p)
+				tb.Fatalf("incomplete problem %+v", p)
 			}
 			problems = append(problems, *p)
 			continue
 		}
 		r := *item.Record
 		if r.Path != path || r.Line < 1 || len(r.Events) == 0 || len(r.Events) != len(r.Encoded) {
-			t.Fatalf("incomplete record %+v", r)
+			tb.Fatalf("incomplete record %+v", r)
 		}
 		for i, e := range r.Events {
-			if err := e.Validate(testNow()); err != nil {
-				t.Fatalf("line %d, event %d: %v", r.Line, i, err)
+			if err := e.Validate(late); err != nil {
+				tb.Fatalf("line %d, event %d: %v", r.Line, i, err)
 			}
 			if (memory.TaskKey{Namespace: e.Namespace, TaskID: e.TaskID}) != r.Key {
-				t.Fatalf("line %d, event %d is of task %s, not %v", r.Line, i, e.TaskID, r.Key)
+				tb.Fatalf("line %d, event %d is of task %s, not %v", r.Line, i, e.TaskID, r.Key)
 			}
 			var back events.Event
 			if err := back.UnmarshalJSON(r.Encoded[i]); err != nil || back.ID != e.ID {
-				t.Fatalf("line %d, event %d: the bytes give %q, %v, want event %q", r.Line, i, back.ID, err, e.ID)
+				tb.Fatalf("line %d, event %d: the bytes give %q, %v, want event %q", r.Line, i, back.ID, err, e.ID)
 			}
 		}
 		records = append(records, r)
@@ -99,18 +100,18 @@ func read(t testing.TB, im *importer.Importer, path string) (records []importer.
 }
 
 // readOne reads content that is expected to be one good line.
-func readOne(t testing.TB, content string) importer.Record {
-	t.Helper()
-	records, problems := read(t, newImporter(t, nil), write(t, []byte(content)))
+func readOne(tb testing.TB, content string) importer.Record {
+	tb.Helper()
+	records, problems := read(tb, newImporter(tb, nil), write(tb, []byte(content)))
 	if len(records) != 1 || len(problems) != 0 {
-		t.Fatalf("%d records, problems %v; want one record", len(records), problems)
+		tb.Fatalf("%d records, problems %v; want one record", len(records), problems)
 	}
 	return records[0]
 }
 
 // trajectory writes a line with some fields replaced; a nil value removes the field.
-func trajectory(t testing.TB, change map[string]any) string {
-	t.Helper()
+func trajectory(tb testing.TB, change map[string]any) string {
+	tb.Helper()
 	fields := map[string]any{
 		"source": "shop/returns", "run": "model-a", "trial": 2, "task_id": "t7",
 		"task":    "CANARY-TASK: you are Ann and want your money back",
@@ -128,7 +129,7 @@ func trajectory(t testing.TB, change map[string]any) string {
 	maps.DeleteFunc(fields, func(_ string, v any) bool { return v == nil })
 	raw, err := json.Marshal(fields)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(raw) + "\n"
 }
