@@ -54,7 +54,7 @@ func (c *ClickHouse) DeadLetters(ctx context.Context, f memory.DeadLetterFilter)
 		var payload string
 		var attempts int64
 		if err := rows.Scan(&l.ID, &l.Namespace, &l.OriginStream, &l.Subject, &l.Reason, &l.Error, &payload, &attempts, &l.Time); err != nil {
-			return err //nolint:wrapcheck // Translated by query.
+			return err
 		}
 		l.Payload, l.Attempts, l.Time = []byte(payload), int(attempts), l.Time.In(time.UTC)
 		letters = append(letters, l)

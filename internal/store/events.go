@@ -228,7 +228,7 @@ func (c *ClickHouse) StoredEventIDs(ctx context.Context, keys []memory.TaskKey) 
 			var key memory.TaskKey
 			var id string
 			if err := rows.Scan(&key.Namespace, &key.TaskID, &id); err != nil {
-				return err //nolint:wrapcheck // Translated by the caller.
+				return err
 			}
 			if out[key] == nil {
 				out[key] = map[string]struct{}{}
@@ -303,7 +303,7 @@ func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Tim
 		var t memory.Touch
 		var finished, failures, corrections uint64
 		if err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.LastRecordedAt, &finished, &failures, &corrections); err != nil {
-			return err //nolint:wrapcheck // Translated by query.
+			return err
 		}
 		t.LastRecordedAt = t.LastRecordedAt.UTC()
 		if t.Key == (memory.TaskKey{}) {
@@ -371,7 +371,7 @@ func scanEvent(rows driver.Rows) (memory.StoredEvent, error) {
 		&r.taskType, &r.goal, &r.parentTaskID, &r.role, &r.turn, &r.step, &r.tool, &r.actor, &r.callID, &r.status, &r.errorType,
 		&r.errMessage, &r.executionTimeMS, &r.score, &r.reason, &r.confirmedBy, &r.feedbackKind, &r.feedbackTarget, &extra, &data,
 		&e.RecordedAt); err != nil {
-		return e, err //nolint:wrapcheck // Translated by the caller.
+		return e, err
 	}
 	e.Time, e.RecordedAt, e.Kind, e.Data = e.Time.UTC(), e.RecordedAt.UTC(), events.Kind(kind), json.RawMessage(data)
 	if len(extra) > 0 {

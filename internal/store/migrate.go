@@ -196,10 +196,10 @@ func (m *migrator) applyUnderLease(ctx context.Context) (err error) {
 }
 
 func (m *migrator) apply(ctx context.Context, lease *schemaLease, migration schema.Migration) error {
+	if err := lease.check(ctx); err != nil {
+		return err
+	}
 	for i, statement := range migration.Statements {
-		if err := lease.check(ctx); err != nil {
-			return err
-		}
 		if err := m.exec(ctx, statement); err != nil {
 			return fmt.Errorf("migration %s, statement %d of %d: %w", migration.File(), i+1, len(migration.Statements), err)
 		}

@@ -79,7 +79,7 @@ func (c *ClickHouse) TaskStates(ctx context.Context, keys []memory.TaskKey) (map
 			var s memory.TaskState
 			var count, failed, corrected int64
 			if err := rows.Scan(&key.Namespace, &key.TaskID, &s.Revision, &s.Closed, &count, &failed, &corrected); err != nil {
-				return err //nolint:wrapcheck // Translated by query.
+				return err
 			}
 			s.Events, s.Errors, s.Corrections = int(count), int(failed), int(corrected)
 			out[key] = s
@@ -101,7 +101,7 @@ func (c *ClickHouse) writtenTasks(ctx context.Context, keys []memory.TaskKey) (m
 		if err := rows.Scan(&t.Namespace, &t.TaskID, &t.Revision, &t.GoalID, &t.SessionID, &t.UserID, &t.AgentID, &t.ParentTaskID,
 			&t.TaskType, &t.Goal, &t.InputSummary, &t.AvailableTools, &status, &certainty, &t.Reason, &t.Score, &t.Closed,
 			&t.Finished, &count, &messages, &failed, &corrected, &t.StartedAt, &t.EndedAt, &t.Recalled, &t.Withheld); err != nil {
-			return err //nolint:wrapcheck // Translated by query.
+			return err
 		}
 		t.Status, t.Certainty = events.Status(status), memory.Certainty(certainty)
 		t.Events, t.Messages, t.Errors, t.Corrections = int(count), int(messages), int(failed), int(corrected)
@@ -214,7 +214,7 @@ func (c *ClickHouse) candidates(ctx context.Context, f memory.TaskFilter) ([]mem
 	err := c.query(ctx, "find tasks", query, args, func(rows driver.Rows) error {
 		var key memory.TaskKey
 		if err := rows.Scan(&key.Namespace, &key.TaskID); err != nil {
-			return err //nolint:wrapcheck // Translated by query.
+			return err
 		}
 		keys = append(keys, key)
 		return nil
