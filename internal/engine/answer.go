@@ -185,7 +185,7 @@ func statusOf(code int) int {
 		return http.StatusUnauthorized
 	case 192, 193, 291, 497, 516, 164:
 		return http.StatusForbidden
-	case 6, 25, 26, 27, 33, 34, 36, 38, 41, 43, 44, 53, 62, 69, 70, 72, 117, 130, 131, 306, 325, 377, 441, 457, 467, 469, 691:
+	case 6, 25, 26, 27, 33, 34, 36, 38, 41, 43, 44, 53, 62, 69, 70, 72, 117, 130, 131, 306, 325, 377, 441, 456, 457, 467, 469, 691:
 		return http.StatusBadRequest
 	case 16, 46, 47, 50, 56, 60, 63, 73, 75, 81, 82, 115, 139, 218:
 		return http.StatusNotFound

@@ -170,6 +170,9 @@ func (ch *ClickHouse) readRequest(r *http.Request) (*request, error) {
 	if on(q.Get("enable_http_compression")) {
 		req.encoding = acceptedEncoding(r.Header.Get("Accept-Encoding"))
 	}
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
+		return req, exceptionf(48, "NOT_IMPLEMENTED", "The embedded ClickHouse takes no external tables: insert the data into a table first")
+	}
 	body, err := decodeBody(r, on(q.Get("decompress")))
 	if err != nil {
 		return req, err
@@ -272,7 +275,11 @@ func (ch *ClickHouse) run(ctx context.Context, req *request, a *answer) (err err
 		}
 		ch.release(s)
 	}()
-	class, err := classify(s, req, statement)
+	parsed := statement
+	if isInsert {
+		parsed += " FORMAT " + insert.format
+	}
+	class, err := classify(s, req, parsed)
 	if err != nil {
 		return err
 	}

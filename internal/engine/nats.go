@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -66,6 +64,9 @@ func StartNATS(ctx context.Context, options NATSOptions) (*NATS, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
+	}
 	dir := filepath.Join(options.DataDir, "nats")
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
@@ -85,34 +86,46 @@ func StartNATS(ctx context.Context, options NATSOptions) (*NATS, error) {
 		JetStreamMaxStore:  options.MaxDisk,
 		MaxPayload:         maxPayload,
 		NoSigs:             true,
-		// The default profile of the server allocates for thousands of clients.
-		MaxConn: 1024,
+		MaxConn:            1024,
+		// The default of two minutes would lose as much at a loss of power.
+		SyncInterval: 10 * time.Second,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	srv.SetLoggerV2(natsLogger{options.Logger}, false, false, false)
+	logger := natsLogger{options.Logger, make(chan string, 1)}
+	srv.SetLoggerV2(logger, false, false, false)
 	srv.Start()
-	n := &NATS{server: srv}
-	deadline := time.Now().Add(options.ReadyTimeout)
-	for !srv.ReadyForConnections(100 * time.Millisecond) {
-		if ctx.Err() != nil || time.Now().After(deadline) || !srv.Running() {
-			srv.Shutdown()
-			srv.WaitForShutdown()
-			if ctx.Err() != nil {
-				return nil, fmt.Errorf("start NATS: %w", ctx.Err())
-			}
-			return nil, fmt.Errorf("start NATS: the server on port %d was not ready within %s; its log says why", options.Port, options.ReadyTimeout)
-		}
-	}
-	address, ok := srv.Addr().(*net.TCPAddr)
-	if !ok {
+	if err := ready(ctx, srv, logger.fatal, options.ReadyTimeout); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return nil, fmt.Errorf("start NATS: unexpected address %v", srv.Addr())
+		if options.Port > 0 {
+			// The port may have been taken in the meantime.
+			if err := portFree(ctx, options.Port, "NATS", "HINDSIGHT_NATS_PORT"); errors.Is(err, ErrPortInUse) {
+				return nil, err
+			}
+		}
+		return nil, fmt.Errorf("start NATS on %s: %w", dir, err)
 	}
-	n.url = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(address.Port))
-	return n, nil
+	return &NATS{server: srv, url: srv.ClientURL()}, nil
+}
+
+// ready waits until the server accepts connections.
+func ready(ctx context.Context, srv *server.Server, fatal <-chan string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready within %s", timeout))
+	defer cancel()
+	for {
+		if srv.ReadyForConnections(50 * time.Millisecond) {
+			return nil
+		}
+		select {
+		case reason := <-fatal:
+			return errors.New(reason)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+	}
 }
 
 // URL is what clients connect to.
@@ -140,7 +153,10 @@ func (n *NATS) Stop(ctx context.Context) error {
 }
 
 // natsLogger passes warnings and errors on and drops the rest.
-type natsLogger struct{ logger *slog.Logger }
+type natsLogger struct {
+	logger *slog.Logger
+	fatal  chan string // holds the first reason why the server cannot run
+}
 
 func (l natsLogger) Noticef(string, ...any) {}
 func (l natsLogger) Debugf(string, ...any)  {}
@@ -154,8 +170,12 @@ func (l natsLogger) Errorf(format string, v ...any) {
 	l.logger.Error("nats server", "text", fmt.Sprintf(format, v...))
 }
 
-// Fatalf does not end the process: StartNATS sees that the server is not
-// running and returns an error.
+// Fatalf does not end the process: StartNATS returns the reason.
 func (l natsLogger) Fatalf(format string, v ...any) {
-	l.logger.Error("nats server", "text", fmt.Sprintf(format, v...))
+	text := fmt.Sprintf(format, v...)
+	select {
+	case l.fatal <- text:
+	default:
+	}
+	l.logger.Error("nats server cannot run", "text", text)
 }

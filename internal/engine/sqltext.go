@@ -167,7 +167,10 @@ func splitInsert(text string, whole bool) (insertParts, bool) {
 		t = s.next()
 	}
 	if t.isWord(text, "TABLE") || t.isWord(text, "FUNCTION") {
-		t = s.next() // a name, whatever word it is
+		t = s.next()
+	}
+	if t.kind == tokenMark {
+		s.pos = t.start // a parameter instead of a name
 	}
 	depth := 0
 	for t.kind != tokenEnd {
@@ -277,6 +280,8 @@ var readsFiles = map[string]bool{
 func filePaths(text, root string, params []param) (confined string, reaches bool, err error) {
 	var out strings.Builder
 	s := scanner{text: text}
+	first := scanner{text: text}
+	inserts := first.next().isWord(text, "INSERT")
 	done, other := 0, false
 	before := token{}
 	for {
@@ -292,6 +297,11 @@ func filePaths(text, root string, params []param) (confined string, reaches bool
 			ahead := s
 			if ahead.next().isMark(text, '(') {
 				return "", false, exceptionf(344, "SUPPORT_IS_DISABLED", "eval() would hide what a statement reads")
+			}
+		case t.isName(text, "input") && inserts:
+			ahead := s
+			if ahead.next().isMark(text, '(') {
+				return "", false, exceptionf(48, "NOT_IMPLEMENTED", "The embedded ClickHouse takes no rows through input(): insert them into a table and select from it")
 			}
 		case t.isName(text, "file"):
 			ahead := s
