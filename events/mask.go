@@ -3,310 +3,370 @@ package events
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strings"
 )
 
-// secretFields are names whose values are secrets, lower-cased and without punctuation; a field is one when its name
-// is among them or ends in one of those that are long enough not to be part of an ordinary word.
-var secretFields = map[string]bool{
-	"password": true, "passwd": true, "pwd": true, "passphrase": true, "secret": true, "clientsecret": true,
-	"secretkey": true, "secretaccesskey": true, "apikey": true, "accesstoken": true, "refreshtoken": true,
-	"idtoken": true, "authtoken": true, "bearertoken": true, "sessiontoken": true, "privatekey": true,
-	"authorization": true, "cookie": true, "setcookie": true, "credential": true, "credentials": true,
+// Kinds of secrets, as they appear in `[masked:<kind>]`.
+const (
+	secretPassword      = "password"
+	secretSecret        = "secret"
+	secretAPIKey        = "api_key"
+	secretToken         = "token"
+	secretKey           = "key"
+	secretPrivateKey    = "private_key"
+	secretAuthorization = "authorization"
+	secretCookie        = "cookie"
+	secretCredential    = "credential"
+	secretURLPassword   = "url_password"
+)
+
+const (
+	maskedPrefix = "[masked:"
+	// maxMaskLevel bounds how many times JSON inside a string inside JSON is followed; deeper it is read as text.
+	maxMaskLevel = 4
+	// maxMaskDepth bounds the recursion, as encoding/json does; deeper JSON is read as text.
+	maxMaskDepth = 10_000
+	// maxMaskPasses bounds the repetition that makes masking idempotent; two suffice in all but contrived input.
+	maxMaskPasses = 8
+	// minSecretText is the shortest string that can hold a secret recognised by its form.
+	minSecretText = 6
+)
+
+// Mask replaces every secret that it recognises in a JSON value by `[masked:<kind>]`: values of fields whose name says
+// so (`password`, `api_key`, `Authorization`, …, at any depth, in `{"name": …, "value": …}` pairs, and in JSON that is
+// held in a string), and text of a known form (provider keys, JWTs, private keys, passwords in URLs, `name=value`).
+//
+// Everything else keeps its bytes: numbers keep their digits and objects their order. When nothing is masked, raw
+// itself is returned. Booleans, null and empty strings are never masked. Bytes that are not JSON are masked as
+// [MaskText] would. Masking again changes nothing.
+func Mask(raw json.RawMessage) json.RawMessage {
+	return MaskField("", raw)
 }
 
-var secretEndings = []string{
-	"password", "passphrase", "clientsecret", "secretkey", "secretaccesskey", "apikey", "accesstoken", "refreshtoken",
-	"authtoken", "sessiontoken", "privatekey", "proxyauthorization",
+// MaskField is [Mask] for the value of a field: the field's name counts as well.
+func MaskField(name string, raw json.RawMessage) json.RawMessage {
+	if masked, ok := maskJSON(raw, secretName([]byte(name)), 0); ok {
+		return masked
+	}
+	text, _ := maskText(raw)
+	return text
 }
 
-// fieldNames is the alternation of secret field names as they appear inside texts, such as JSON in a string, a
-// command line or a settings file.
-const fieldNames = `[a-z0-9_.-]{0,40}(?:password|passwd|passphrase|secret[_-]?(?:access[_-]?)?key|client[_-]?secret|api[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|private[_-]?key)`
-
-// recogniser finds one kind of secret in a text.
-type recogniser struct {
-	kind string
-	// triggers are lower-case literals of which at least one is in every text that has such a secret: looking for them
-	// is far cheaper than the expression.
-	triggers []string
-	pattern  *regexp.Regexp
-	// secret is the group that is replaced; 0 is the whole match.
-	secret int
-	// plausible, when set, has the last word on a match.
-	plausible func(string) bool
-}
-
-// recognisers come from the formats that the issuers document for secret scanning.
-var recognisers = []recogniser{
-	{
-		kind: "private_key", triggers: []string{"private key-----"},
-		pattern: regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`),
-	},
-	{
-		kind: "jwt", triggers: []string{"eyj"},
-		pattern: regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`),
-	},
-	{
-		kind: "api_key", triggers: []string{"sk-", "sk_live_", "sk_test_", "rk_live_", "rk_test_"},
-		pattern:   regexp.MustCompile(`\b(?:sk-[A-Za-z0-9_-]{20,}|[sr]k_(?:live|test)_[0-9A-Za-z]{16,})`),
-		plausible: mixed,
-	},
-	{
-		kind: "aws_key", triggers: []string{"akia", "asia"},
-		pattern: regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{16}\b`),
-	},
-	{
-		kind:     "access_token",
-		triggers: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "npm_", "hf_", "hs_"},
-		pattern: regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,}|` +
-			`xox[abeoprs]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|hs_[A-Za-z0-9_-]{20,})`),
-		plausible: mixed,
-	},
-	{
-		kind: "google_key", triggers: []string{"aiza"},
-		pattern: regexp.MustCompile(`\bAIza[0-9A-Za-z_-]{35}`),
-	},
-	{
-		kind: "authorization", triggers: []string{"bearer ", "basic "},
-		pattern: regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,})`), secret: 1, plausible: mixed,
-	},
-	{
-		kind: "password", triggers: []string{"://"},
-		pattern: regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@"'<>]{0,100}:([^\s/@"'<>]{1,200})@`), secret: 1,
-	},
-	{
-		kind: "secret", triggers: []string{"passw", "passphrase", "secret", "api", "token", "private"},
-		pattern: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])` + fieldNames + `["']?\s*[:=]\s*("[^"]{1,4096}"|'[^']{1,4096}'|[^\s"',;}&)\]]{4,})`),
-		secret:  1,
-	},
-}
-
-const maskOpening = "[masked:"
-
-func masked(kind string) string { return maskOpening + kind + "]" }
-
-// mixed tells a key from words joined by hyphens: it has a digit, and a letter.
-func mixed(s string) bool {
-	return strings.ContainsAny(s, "0123456789") && strings.ContainsFunc(s, func(r rune) bool { return r >= 'A' && r <= 'z' })
-}
-
-// MaskText replaces the secrets it recognises in a text by `[masked:<kind>]`.
+// MaskText replaces the secrets in a plain text, such as an error message or the output of a command. A text that is
+// JSON is masked as JSON.
 func MaskText(text string) string {
-	return maskLowered(text, strings.ToLower(text))
-}
-
-// maskLowered is MaskText for a caller that has the lower-cased text already.
-func maskLowered(text, lowered string) string {
-	for _, r := range recognisers {
-		if !containsAny(lowered, r.triggers) {
-			continue
-		}
-		text = r.replace(text)
+	if len(text) < minSecretText {
+		return text
+	}
+	var m masker
+	if masked, changed := m.text([]byte(text)); changed {
+		return string(masked)
 	}
 	return text
 }
 
-func (r recogniser) replace(text string) string {
-	matches := r.pattern.FindAllStringSubmatchIndex(text, -1)
-	if matches == nil {
-		return text
+// maskID replaces a secret that is used as an id by a digest of it, so that two such ids stay different.
+func maskID(id string) string {
+	if MaskText(id) != id {
+		return "masked-" + digest(id)
 	}
-	var out strings.Builder
-	end := 0
-	for _, m := range matches {
-		from, to := m[2*r.secret], m[2*r.secret+1]
-		value := text[from:to]
-		if strings.Contains(value, maskOpening) || (r.plausible != nil && !r.plausible(value)) {
-			continue
-		}
-		if len(value) > 1 && (value[0] == '"' || value[0] == '\'') { // Keep the quotes: what is around it stays readable.
-			from, to = from+1, to-1
-		}
-		out.WriteString(text[end:from])
-		out.WriteString(masked(r.kind))
-		end = to
-	}
-	out.WriteString(text[end:])
-	return out.String()
+	return id
 }
 
-func containsAny(s string, needles []string) bool {
-	for _, n := range needles {
-		if strings.Contains(s, n) {
-			return true
+// maskJSON masks JSON until nothing changes any more: a replacement can, in contrived input, put text next to each
+// other that only then has the form of a secret. It reports false for what is not JSON.
+func maskJSON(raw []byte, kind string, level int) ([]byte, bool) {
+	for range maxMaskPasses {
+		m := masker{raw: raw, level: level}
+		if end := m.value(0, kind); m.bad || skipSpace(raw, end) != len(raw) {
+			return nil, false
 		}
+		if m.done == 0 {
+			break
+		}
+		raw = append(m.out, raw[m.done:]...)
 	}
-	return false
+	return raw, true
 }
 
-// quick are the literals of which at least one is in every JSON text that needs masking.
-var quick = func() []string {
-	out := []string{"pwd", "cookie", "credential", "authorization", `\u00`}
-	for _, r := range recognisers {
-		out = append(out, r.triggers...)
-	}
-	return out
-}()
+// masker walks JSON and copies it with replacements; while there is none, nothing is copied.
+//
+// It finds its way through valid JSON without checking all of it, which would cost as much again as the walk. What it
+// cannot follow is bad, and then its output is worthless.
+type masker struct {
+	raw   []byte
+	out   []byte
+	done  int // raw[:done] is in out already
+	level int // how many strings this JSON is inside of
+	depth int
+	bad   bool
+}
 
-// Mask replaces the secrets in valid JSON: whole values of fields whose name says so, and what [MaskText] finds in any
-// other string. Everything else stays byte for byte, so that numbers keep their digits and objects their order.
-func Mask(raw json.RawMessage) json.RawMessage {
-	if !containsAny(string(bytes.ToLower(raw)), quick) {
-		return raw
+func (m *masker) replace(from, to int, with []byte) {
+	if m.out == nil {
+		m.out = make([]byte, 0, len(m.raw)+64)
 	}
-	return rewriteStrings(raw, func(s stringToken) (string, bool) {
-		if s.isKey {
-			return "", false
+	m.out = append(append(m.out, m.raw[m.done:from]...), with...)
+	m.done = to
+}
+
+// fail makes every loop of the walk end.
+func (m *masker) fail() int {
+	m.bad = true
+	return len(m.raw)
+}
+
+// value handles the value that begins at or after i, and returns the index behind it. kind is not empty when the name
+// of a field around it says that it is a secret.
+func (m *masker) value(i int, kind string) int {
+	i = skipSpace(m.raw, i)
+	if i >= len(m.raw) || m.depth > maxMaskDepth {
+		return m.fail()
+	}
+	c := m.raw[i]
+	if c != '"' {
+		kind = settleKind(kind, nil)
+	}
+	switch c {
+	case '{', '[':
+		m.depth++
+		if c == '{' {
+			i = m.object(i, kind)
+		} else {
+			i = m.array(i, kind)
 		}
-		text := s.text()
-		if s.secret {
-			if text == "" || strings.HasPrefix(text, maskOpening) {
-				return "", false
+		m.depth--
+		return i
+	case '"':
+		return m.str(i, literalEnd(m.raw, i), kind)
+	default:
+		end := i
+		for end < len(m.raw) && !isDelimiter(m.raw[end]) {
+			end++
+		}
+		if word := string(m.raw[i:end]); word == "true" || word == "false" || word == "null" {
+			return end
+		}
+		for _, b := range m.raw[i:end] {
+			if !isDigit(b) && b != '.' && b != '-' && b != '+' && b|0x20 != 'e' {
+				return m.fail()
 			}
-			return masked("secret"), true
 		}
-		out := MaskText(text)
-		return out, out != text
-	})
-}
-
-// maskAll masks a value whose own name says that it is secret.
-func maskAll(raw json.RawMessage) json.RawMessage {
-	wrapped := append([]byte(`{"secret":`), raw...)
-	out := Mask(append(wrapped, '}'))
-	return out[len(`{"secret":`) : len(out)-1]
-}
-
-// isSecretKey tells whether a field's name says that its value is a secret.
-func isSecretKey(name string) bool {
-	if len(name) > 64 {
-		return false
+		if kind != "" {
+			m.replace(i, end, []byte(`"`+maskedPrefix+kind+`]"`))
+		}
+		return end
 	}
-	plain := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		default:
-			return -1
+}
+
+func (m *masker) object(i int, kind string) int {
+	i = skipSpace(m.raw, i+1)
+	if m.at(i) == '}' {
+		return i + 1
+	}
+	var pair string // The kind that a `name` member announces for the `value` member behind it.
+	for {
+		end := literalEnd(m.raw, i)
+		colon := skipSpace(m.raw, end)
+		if m.at(i) != '"' || m.at(colon) != ':' {
+			return m.fail()
 		}
-	}, name)
-	if secretFields[plain] {
+		name := unquote(m.raw[i:end])
+		m.str(i, end, "")
+		of := kind
+		if of == "" {
+			of = secretName(name)
+		}
+		if of == "" && isValueName(name) {
+			of = pair
+		}
+		i = skipSpace(m.raw, colon+1)
+		if isNameName(name) && m.at(i) == '"' {
+			pair = secretName(unquote(m.raw[i:literalEnd(m.raw, i)]))
+		}
+		i = skipSpace(m.raw, m.value(i, of))
+		switch m.at(i) {
+		case '}':
+			return i + 1
+		case ',':
+			i = skipSpace(m.raw, i+1)
+		default:
+			return m.fail()
+		}
+	}
+}
+
+func (m *masker) array(i int, kind string) int {
+	i = skipSpace(m.raw, i+1)
+	if m.at(i) == ']' {
+		return i + 1
+	}
+	for {
+		i = skipSpace(m.raw, m.value(i, kind))
+		switch m.at(i) {
+		case ']':
+			return i + 1
+		case ',':
+			i++
+		default:
+			return m.fail()
+		}
+	}
+}
+
+// at is the byte at i, or 0 behind the end.
+func (m *masker) at(i int) byte {
+	if i < len(m.raw) {
+		return m.raw[i]
+	}
+	return 0
+}
+
+func (m *masker) str(i, end int, kind string) int {
+	literal := m.raw[i:end]
+	if len(literal) < 2 || literal[len(literal)-1] != '"' {
+		return m.fail()
+	}
+	if kind = settleKind(kind, literal[1:len(literal)-1]); kind != "" {
+		if len(literal) > 2 && !isMasked(literal[1:len(literal)-1]) {
+			m.replace(i, end, []byte(`"`+maskedPrefix+kind+`]"`))
+		}
+		return end
+	}
+	if len(literal) < minSecretText+2 {
+		return end
+	}
+	if masked, changed := m.text(unquote(literal)); changed {
+		m.replace(i, end, quote(string(masked)))
+	}
+	return end
+}
+
+// text masks a decoded string: as JSON where it holds JSON, else by form.
+func (m *masker) text(s []byte) ([]byte, bool) {
+	trimmed := bytes.TrimSpace(s)
+	if len(trimmed) > 1 && m.level < maxMaskLevel {
+		first, last := trimmed[0], trimmed[len(trimmed)-1]
+		if first == '{' && last == '}' || first == '[' && last == ']' {
+			if masked, ok := maskJSON(s, "", m.level+1); ok {
+				return masked, &masked[0] != &s[0]
+			}
+		}
+	}
+	return maskText(s)
+}
+
+func isMasked(s []byte) bool {
+	return bytes.HasPrefix(s, []byte(maskedPrefix)) && bytes.HasSuffix(s, []byte("]"))
+}
+
+// isNameName and isValueName recognise the two halves of headers, environment variables and attributes that are
+// written as a list of pairs.
+func isNameName(name []byte) bool {
+	switch string(name) {
+	case "name", "key", "header", "Name", "Key":
 		return true
 	}
-	for _, ending := range secretEndings {
-		if strings.HasSuffix(plain, ending) {
-			return true
-		}
+	return false
+}
+
+func isValueName(name []byte) bool {
+	switch string(name) {
+	case "value", "values", "Value", "Values":
+		return true
 	}
 	return false
 }
 
-// stringToken is one string, or one number in a secret field, of a JSON text.
-type stringToken struct {
-	// raw is the token as written, with its quotes.
-	raw []byte
-	// isKey is true for the name of a field.
-	isKey bool
-	// secret is true within a field whose name says that it is secret.
-	secret bool
+func isDelimiter(c byte) bool {
+	return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\r' || c == '\t'
 }
 
-// text is the string's value.
-func (s stringToken) text() string {
-	if s.raw[0] != '"' {
-		return string(s.raw)
+func skipSpace(raw []byte, i int) int {
+	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\r' || raw[i] == '\t') {
+		i++
 	}
-	if bytes.IndexByte(s.raw, '\\') < 0 {
-		return string(s.raw[1 : len(s.raw)-1])
-	}
-	var out string
-	if json.Unmarshal(s.raw, &out) != nil {
-		return ""
-	}
-	return out
+	return i
 }
 
-// frame is one open object or list while scanning.
-type frame struct {
-	object bool
-	// key is true when the next string is a field's name.
-	key bool
-	// secret is true when everything within is secret; field when the current field is.
-	secret, field bool
-}
-
-// rewriteStrings gives the valid JSON raw with every string replaced for which replace says so. Where nothing is
-// replaced, raw itself is returned.
-func rewriteStrings(raw json.RawMessage, replace func(stringToken) (string, bool)) json.RawMessage {
-	var out bytes.Buffer
-	var stack []frame
-	done := 0
-	put := func(from, to int, token stringToken) {
-		text, change := replace(token)
-		if !change {
-			return
-		}
-		quoted, err := encode(text)
-		if err != nil {
-			return
-		}
-		out.Write(raw[done:from])
-		out.Write(quoted)
-		done = to
-	}
-	for i := 0; i < len(raw); i++ {
-		top := len(stack) - 1
-		secret := top >= 0 && (stack[top].secret || stack[top].field)
-		switch c := raw[i]; c {
-		case '{', '[':
-			stack = append(stack, frame{object: c == '{', key: c == '{', secret: secret})
-		case '}', ']':
-			stack = stack[:max(0, top)]
-		case ',':
-			if top >= 0 {
-				stack[top].key, stack[top].field = stack[top].object, false
-			}
+// literalEnd returns the index behind the string literal that begins at raw[i], or the end of raw when it is open.
+func literalEnd(raw []byte, i int) int {
+	for i++; i < len(raw); i++ {
+		switch raw[i] {
 		case '"':
-			end := stringEnd(raw, i)
-			token := stringToken{raw: raw[i:end], secret: secret}
-			if top >= 0 && stack[top].key {
-				token.isKey, token.secret = true, false
-				stack[top].key = false
-				stack[top].field = isSecretKey(token.text())
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+	return len(raw)
+}
+
+// unquote decodes a string literal with its quotes. Without escapes the result is a part of the literal, not a copy.
+func unquote(literal []byte) []byte {
+	if len(literal) < 2 {
+		return nil
+	}
+	inner := literal[1 : len(literal)-1]
+	at := bytes.IndexByte(inner, '\\')
+	if at < 0 {
+		return inner
+	}
+	out := make([]byte, 0, len(inner))
+	for at >= 0 && at+1 < len(inner) {
+		out = append(out, inner[:at]...)
+		if inner[at+1] == 'u' { // Surrogate pairs and the like are left to the standard library.
+			var rest string
+			if err := json.Unmarshal([]byte(`"`+string(inner[at:])+`"`), &rest); err != nil {
+				return append(out, inner[at:]...) // Not in valid JSON.
 			}
-			put(i, end, token)
-			i = end - 1
-		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-			end := i + 1
-			for end < len(raw) && strings.IndexByte("+-.eE0123456789", raw[end]) >= 0 {
-				end++
-			}
-			if secret {
-				put(i, end, stringToken{raw: raw[i:end], secret: true})
-			}
-			i = end - 1
+			return append(out, rest...)
+		}
+		out = append(out, unescaped(inner[at+1]))
+		inner = inner[at+2:]
+		at = bytes.IndexByte(inner, '\\')
+	}
+	return append(out, inner...)
+}
+
+func unescaped(c byte) byte {
+	if at := strings.IndexByte("ntrbf", c); at >= 0 {
+		return "\n\t\r\b\f"[at]
+	}
+	return c // One of " \ and /.
+}
+
+// quote encodes a string as the rest of the package does: without escaping <, > and &.
+func quote(s string) []byte {
+	raw, err := encode(s)
+	if err != nil {
+		return []byte(`"` + maskedPrefix + secretSecret + `]"`) // A string always encodes; if not, nothing may leak.
+	}
+	return raw
+}
+
+// eachString replaces the string values of valid JSON (not the names of fields) by what edit returns, and keeps all
+// other bytes. edit is given the literal with its quotes and returns nil to keep it.
+func eachString(raw []byte, edit func(literal []byte) []byte) []byte {
+	var out []byte
+	done := 0
+	for i := 0; ; {
+		at := bytes.IndexByte(raw[i:], '"')
+		if at < 0 {
+			break
+		}
+		start := i + at
+		i = literalEnd(raw, start)
+		if next := skipSpace(raw, i); next < len(raw) && raw[next] == ':' {
+			continue
+		}
+		if with := edit(raw[start:i]); with != nil {
+			out = append(append(out, raw[done:start]...), with...)
+			done = i
 		}
 	}
 	if done == 0 {
 		return raw
 	}
-	out.Write(raw[done:])
-	return out.Bytes()
-}
-
-// stringEnd is the index after the closing quote of the string that begins at i.
-func stringEnd(raw []byte, i int) int {
-	for j := i + 1; j < len(raw); j++ {
-		switch raw[j] {
-		case '\\':
-			j++
-		case '"':
-			return j + 1
-		}
-	}
-	return len(raw)
+	return append(out, raw[done:]...)
 }

@@ -2,26 +2,32 @@ package events
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
 
-// Prepare makes an event fit to leave the process and encodes it. Every door uses it: the publisher, the importer, the
-// receivers of foreign traces, and the ingestor once more, because a foreign publisher may have skipped it.
+// Prepare is the edge step that every door (publisher, importer, OTLP, HTTP) takes an event through. It returns the
+// event as it will be stored, and its bytes on the wire.
 //
-// It fills in what may be filled in (an id, the time), masks secrets, cuts texts longer than [MaxTextBytes], validates
-// against now, and encodes. The same complete event always gives the same bytes, and preparing twice changes nothing.
-// The error is [ErrInvalid] or [ErrTooLarge].
+// It fills what may be filled (an empty id with a UUIDv7, a zero time with now, absent data with {}), masks secrets
+// (see [Mask]; an id that is a secret becomes a digest of it), cuts texts over [MaxTextBytes] (a result that is not a
+// text and longer becomes the beginning of its JSON), repairs broken UTF-8, and validates. The error is [ErrInvalid],
+// or [ErrTooLarge] for an event over [MaxEventBytes] even then. now is the clock of the door.
+//
+// A complete event gives the same bytes every time, and preparing it again changes nothing.
 func Prepare(e Event, now time.Time) (Event, []byte, error) {
 	if e.ID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return e, nil, fmt.Errorf("make an event id: %w", err)
+			return Event{}, nil, fmt.Errorf("make an event id: %w", err)
 		}
 		e.ID = id.String()
 	}
@@ -29,60 +35,102 @@ func Prepare(e Event, now time.Time) (Event, []byte, error) {
 		e.Time = now
 	}
 	e.Time = e.Time.UTC().Truncate(time.Millisecond)
-	if len(e.Data) == 0 || string(e.Data) == "null" {
+	for _, id := range []*string{&e.ID, &e.AgentID, &e.SessionID, &e.UserID, &e.TaskID, &e.GoalID} {
+		*id = maskID(*id)
+	}
+	if len(bytes.TrimSpace(e.Data)) == 0 || string(bytes.TrimSpace(e.Data)) == "null" {
 		e.Data = json.RawMessage("{}")
 	}
-	if err := e.validateEnvelope(now); err != nil {
-		return e, nil, err
-	}
 	if !json.Valid(e.Data) {
-		return e, nil, fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
+		return Event{}, nil, fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
 	}
-	e.Data = cutTexts(Mask(e.Data))
-	for name, value := range e.Extra {
-		if !json.Valid(value) {
-			return e, nil, fmt.Errorf("%w: field %q is not JSON", ErrInvalid, name)
-		}
-		masked := Mask(value)
-		if isSecretKey(name) {
-			masked = maskAll(value)
-		}
-		if !bytes.Equal(masked, value) {
-			e.Extra = withField(e.Extra, name, masked)
-		}
+	if depth(e.Data) > MaxDepth {
+		return Event{}, nil, fmt.Errorf("%w: data is nested deeper than %d levels", ErrInvalid, MaxDepth)
 	}
-	if err := validateData(e); err != nil {
-		return e, nil, err
+	e.Data = prepareData(e.Kind, e.Data)
+	if len(e.Extra) > 0 {
+		extra := make(map[string]json.RawMessage, len(e.Extra))
+		for _, name := range slices.Sorted(maps.Keys(e.Extra)) { // In order, should two names become one.
+			value, safe := e.Extra[name], MaskText(toUTF8(name))
+			if !json.Valid(value) {
+				return Event{}, nil, fmt.Errorf("%w: extra field %q is not JSON", ErrInvalid, safe)
+			}
+			extra[safe] = cutStrings(compact(MaskField(name, value)))
+		}
+		e.Extra = extra
+	}
+	if err := e.Validate(now); err != nil {
+		return Event{}, nil, err
 	}
 	raw, err := e.MarshalJSON()
 	if err != nil {
-		return e, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return Event{}, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if len(raw) > MaxEventBytes {
-		return e, nil, fmt.Errorf("%w: it has %d bytes, the limit is %d (1 MiB): shorten its data or split it into several events",
-			ErrTooLarge, len(raw), MaxEventBytes)
+		return Event{}, nil, fmt.Errorf("%w: event %q has %d bytes, at most %d are allowed: shorten its data or split it into several events",
+			ErrTooLarge, e.ID, len(raw), MaxEventBytes)
 	}
 	return e, raw, nil
 }
 
-// withField gives a copy of the fields with one replaced, so that the caller's map stays as it was.
-func withField(fields map[string]json.RawMessage, name string, value json.RawMessage) map[string]json.RawMessage {
-	out := make(map[string]json.RawMessage, len(fields))
-	for k, v := range fields {
-		out[k] = v
+func prepareData(kind Kind, data json.RawMessage) json.RawMessage {
+	data = compact(Mask(data))
+	if kind == KindStepFinished || kind == KindTaskFinished {
+		data = cutResult(data)
 	}
-	out[name] = value
+	return cutStrings(data)
+}
+
+// compact takes the blanks out of valid JSON and makes it valid UTF-8.
+func compact(raw json.RawMessage) json.RawMessage {
+	var buf bytes.Buffer
+	buf.Grow(len(raw))
+	if err := json.Compact(&buf, raw); err != nil {
+		return raw // Validation says what is wrong with it.
+	}
+	if utf8.Valid(buf.Bytes()) {
+		return buf.Bytes()
+	}
+	return bytes.ToValidUTF8(buf.Bytes(), []byte("\uFFFD"))
+}
+
+// cutStrings cuts the texts in valid JSON that are too long, and writes those with surrogate escapes anew: half a pair
+// is U+FFFD from here on, since strict readers refuse it.
+func cutStrings(raw json.RawMessage) json.RawMessage {
+	return eachString(raw, func(literal []byte) []byte {
+		surrogates := bytes.Contains(literal, []byte(`\ud`)) || bytes.Contains(literal, []byte(`\uD`))
+		if !surrogates && len(literal) <= MaxTextBytes {
+			return nil
+		}
+		return quote(CutText(string(unquote(literal)), MaxTextBytes))
+	})
+}
+
+// cutResult turns a long `result` that is not a text into a text, which can be cut.
+func cutResult(data json.RawMessage) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if len(data) <= MaxTextBytes || json.Unmarshal(data, &fields) != nil {
+		return data
+	}
+	result := fields["result"]
+	if len(result) <= MaxTextBytes || result[0] == '"' {
+		return data
+	}
+	fields["result"] = quote(CutText(string(result), MaxTextBytes))
+	out, err := encode(fields)
+	if err != nil {
+		return data
+	}
 	return out
 }
 
 // CutText shortens a text to at most limit bytes and says how much is gone: `…[cut N bytes]`. It never splits a
-// character. A text within the limit is returned as it is.
+// character. A text within the limit is returned as it is; a limit too small for the marker leaves the marker alone.
 func CutText(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	// The marker has its own length; the longest one is reserved so that the result is within the limit.
-	keep := max(0, limit-len(cutMarker(len(s))))
+	keep := max(0, limit-len(cutMarker(len(s)))) // The longest marker is allowed for.
 	for keep > 0 && !utf8.RuneStart(s[keep]) {
 		keep--
 	}
@@ -91,30 +139,15 @@ func CutText(s string, limit int) string {
 
 func cutMarker(n int) string { return fmt.Sprintf("…[cut %d bytes]", n) }
 
-// cutTexts shortens every string in valid JSON that is longer than [MaxTextBytes], and a `result` that is a longer
-// object or list, which becomes the beginning of its text.
-func cutTexts(raw json.RawMessage) json.RawMessage {
-	if len(raw) <= MaxTextBytes {
-		return raw
+func toUTF8(s string) string {
+	if utf8.ValidString(s) {
+		return s
 	}
-	out := rewriteStrings(raw, func(s stringToken) (string, bool) {
-		if s.isKey || len(s.raw) <= MaxTextBytes {
-			return "", false
-		}
-		text := s.text()
-		cut := CutText(text, MaxTextBytes)
-		return cut, cut != text
-	})
-	if len(out) <= MaxTextBytes {
-		return out
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(out, &fields) != nil || len(fields["result"]) <= MaxTextBytes || strings.HasPrefix(string(fields["result"]), `"`) {
-		return out
-	}
-	short, err := encode(CutText(string(fields["result"]), MaxTextBytes))
-	if err != nil {
-		return out
-	}
-	return bytes.Replace(out, fields["result"], short, 1)
+	return string(bytes.ToValidUTF8([]byte(s), []byte("\uFFFD")))
+}
+
+// digest names a text that must not be shown: the first 128 bits of its SHA-256, in hexadecimal.
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
 }

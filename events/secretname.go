@@ -2,6 +2,37 @@ package events
 
 import "bytes"
 
+// maybeToken is the kind of fields such as `token` and `ci_token`, which hold a credential or a word: the value decides.
+const maybeToken = "maybe_token"
+
+// settleKind decides a kind by the value where the name alone does not.
+func settleKind(kind string, value []byte) string {
+	if kind != maybeToken {
+		return kind
+	}
+	if looksRandom(value) {
+		return secretToken
+	}
+	return ""
+}
+
+// looksRandom reports whether a value has the form of an opaque token: 16 or more characters without blanks, letters and
+// digits among them.
+func looksRandom(value []byte) bool {
+	var letter, digit bool
+	for _, c := range value {
+		switch {
+		case isLetter(c):
+			letter = true
+		case isDigit(c):
+			digit = true
+		case c <= ' ' || c >= 0x7f:
+			return false
+		}
+	}
+	return len(value) >= 16 && letter && digit
+}
+
 // secretName says of which kind the value of a field is by the field's name, or "" when it is no secret. Words may be
 // parted by case or by - _ . and blanks, and other words may stand before: `x-api-key`, `openaiApiKey`, `DB_PASSWORD`.
 // The name must *end* in the telling words: `password_policy`, `secretary` and `max_tokens` are no secrets.
@@ -88,7 +119,15 @@ func (n *normalName) tokenOrAuthorization() string {
 			return secretToken
 		}
 	}
-	return ""
+	for _, harmless := range [...]string{
+		"nexttoken", "pagetoken", "continuationtoken", "cursortoken", "synctoken", "resumetoken", "eostoken", "bostoken",
+		"padtoken", "unktoken", "septoken", "masktoken", "clstoken", "idempotencytoken",
+	} {
+		if n.endsIn(harmless) {
+			return ""
+		}
+	}
+	return maybeToken
 }
 
 // normalName is a field's name in lower case without separators, with a bit for each byte that begins a word.
