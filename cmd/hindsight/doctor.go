@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/config"
+	"github.com/hindsight-memory/hindsight/internal/engine"
+)
+
+// Results of one check.
+const (
+	checkOK   = "ok"
+	checkWarn = "warn"
+	checkFail = "fail"
+)
+
+// lowDisk is the free space under which the doctor warns: below it ClickHouse stops merging large parts.
+const lowDisk = 1 << 30
+
+// finding is one line of the doctor; it is the shape of `doctor --json`.
+type finding struct {
+	Check  string `json:"check"`
+	Result string `json:"result"`
+	Detail string `json:"detail"`
+	// Advice says what to do when the result is not ok.
+	Advice string `json:"advice,omitempty"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "doctor",
+		Short:   "Check settings, engines, servers and what is stored, and say what to do",
+		Example: "  hindsight doctor\n  hindsight doctor --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.reportFindings(a.diagnose(cmd.Context()))
+		},
+	}
+}
+
+func (a *app) reportFindings(findings []finding) error {
+	failed := false
+	for _, f := range findings {
+		failed = failed || f.Result == checkFail
+		if a.json {
+			continue
+		}
+		a.printf("%-4s  %-14s %s\n", f.Result, f.Check, f.Detail)
+		if f.Advice != "" {
+			a.printf("      %-14s → %s\n", "", f.Advice)
+		}
+	}
+	if a.json {
+		if err := a.printJSON(findings); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return errReported
+	}
+	return nil
+}
+
+func (a *app) diagnose(ctx context.Context) []finding {
+	out := []finding{a.checkSettings(), a.checkLibrary(), a.checkDataDir()}
+	out = append(out, a.checkBus(ctx)...)
+	return append(out, a.checkStore(ctx)...)
+}
+
+func (a *app) checkSettings() finding {
+	if unknown := config.Unknown(a.environ); len(unknown) > 0 {
+		return finding{
+			"settings", checkWarn, "not a setting: " + strings.Join(unknown, ", "),
+			"perhaps misspelt; 'hindsight config' lists the settings",
+		}
+	}
+	return finding{Check: "settings", Result: checkOK, Detail: "read; 'hindsight config' lists them"}
+}
+
+func (a *app) checkLibrary() finding {
+	if a.cfg.ClickHouseURL != "" {
+		return finding{Check: "engine", Result: checkOK, Detail: "not needed: HINDSIGHT_CLICKHOUSE_URL names a server"}
+	}
+	path, err := engine.FindChDB(a.getenv)
+	if err != nil {
+		return finding{"engine", checkFail, err.Error(), "run 'make setup', or set HINDSIGHT_CLICKHOUSE_URL"}
+	}
+	return finding{Check: "engine", Result: checkOK, Detail: path}
+}
+
+func (a *app) checkDataDir() finding {
+	dir := a.cfg.DataDir
+	for { // Before the first start the folder is not there; what counts is the nearest one above.
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return finding{"data", checkFail, fmt.Sprintf("%s can't be written: %v", dir, err), "set HINDSIGHT_DATA_DIR to a folder that can"}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return finding{"data", checkWarn, fmt.Sprintf("free space of %s is unknown: %v", dir, err), "see whether the disk is mounted"}
+	}
+	free := fs.Bavail * uint64(fs.Bsize) //nolint:gosec // A block size is positive.
+	detail := fmt.Sprintf("%s, %.1f GB free", a.cfg.DataDir, float64(free)/1e9)
+	if free < lowDisk {
+		return finding{"data", checkWarn, detail, "make room: ClickHouse needs space to merge"}
+	}
+	return finding{Check: "data", Result: checkOK, Detail: detail}
+}
+
+func (a *app) checkBus(ctx context.Context) []finding {
+	conn, err := a.openBus(ctx)
+	if err != nil {
+		return []finding{{"nats", checkFail, err.Error(), "start 'hindsight up', or set HINDSIGHT_NATS_URL"}}
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	stats, err := conn.Stats(ctx)
+	if err != nil {
+		return []finding{{"nats", checkFail, err.Error(), "see whether JetStream is on and has room: 'hindsight up' sets the streams up"}}
+	}
+	out := []finding{{Check: "nats", Result: checkOK, Detail: "answers"}}
+	for _, s := range stats {
+		f := finding{Check: s.Name, Result: checkOK, Detail: fmt.Sprintf("%d messages, %.1f MB", s.Messages, float64(s.Bytes)/1e6)}
+		switch {
+		case s.MaxBytes > 0 && float64(s.Bytes) > 0.8*float64(s.MaxBytes):
+			f.Result, f.Advice = checkWarn, "the stream is over 80 % full: is an ingestor running, and does ClickHouse take its inserts?"
+		case s.Name == bus.StreamDeadLetter && s.Messages > 0:
+			f.Result, f.Advice = checkWarn, "see 'hindsight deadletter list'"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (a *app) checkStore(ctx context.Context) []finding {
+	st, err := a.openStore(ctx)
+	if err != nil {
+		return []finding{{"clickhouse", checkFail, err.Error(), "start 'hindsight up', or set HINDSIGHT_CLICKHOUSE_URL"}}
+	}
+	health, err := st.Health(ctx, "")
+	if err = errors.Join(err, st.Close()); err != nil {
+		return []finding{{"clickhouse", checkFail, err.Error(), "read the message; the server's log has more"}}
+	}
+	f := finding{Check: "clickhouse", Result: checkOK, Detail: fmt.Sprintf("%d events, %d tasks closed, %d open, %d dead letters ever",
+		health.Events, health.TasksClosed, health.TasksOpen, health.DeadLetters)}
+	if health.UnknownKinds > 0 {
+		f.Result, f.Advice = checkWarn, fmt.Sprintf("%d events are of kinds this version does not know; they are stored raw. Is a producer newer than this program?", health.UnknownKinds)
+	}
+	return []finding{f}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hindsight-memory/hindsight/internal/engine"
+	"github.com/hindsight-memory/hindsight/internal/service"
+)
+
+// stopTimeout bounds the end of the embedded engines.
+const stopTimeout = 20 * time.Second
+
+func (a *app) upCommand() *cobra.Command {
+	var enginesOnly bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything in this process, with embedded engines",
+		Long: "Runs the services against an embedded NATS and ClickHouse that keep their data in HINDSIGHT_DATA_DIR and listen\n" +
+			"on loopback with their ordinary protocols. HINDSIGHT_NATS_URL and HINDSIGHT_CLICKHOUSE_URL use servers instead.\n" +
+			"Ends cleanly on Ctrl-C and SIGTERM.",
+		Example: "  hindsight up\n  hindsight up --engines-only\n  HINDSIGHT_DATA_DIR=/var/lib/hindsight hindsight up",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.up(cmd.Context(), enginesOnly) },
+	}
+	cmd.Flags().BoolVar(&enginesOnly, "engines-only", false, "run only NATS and ClickHouse, for services that run as processes of their own")
+	return cmd
+}
+
+func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
+	began := time.Now()
+	logger := service.NewLogger(a.cfg, a.stderr)
+	engines, err := a.startEngines(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engines.stop()) }()
+	if enginesOnly {
+		a.announce(began, false)
+		<-ctx.Done()
+		return nil
+	}
+	err = service.Run(ctx, service.Options{
+		Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
+		Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT",
+		Ready: func() { a.announce(began, true) },
+	}, service.Ingest)
+	if err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
+	return nil
+}
+
+// announce tells a person what runs where, on stderr: stdout belongs to protocols.
+func (a *app) announce(began time.Time, services bool) {
+	took := time.Since(began).Round(10 * time.Millisecond)
+	if !service.IsTerminal(a.stderr) {
+		service.NewLogger(a.cfg, a.stderr).Info("ready", "seconds", took.Seconds(), "nats", a.cfg.NATSAddress(), "clickhouse", a.cfg.ClickHouseAddress(), "data_dir", a.cfg.DataDir, "services", services)
+		return
+	}
+	fmt.Fprintf(a.stderr, "\nHindsight is ready (%s).\n  NATS        %s\n  ClickHouse  %s  (database %s)\n", took, a.cfg.NATSAddress(), a.cfg.ClickHouseAddress(), a.cfg.Database)
+	if services {
+		fmt.Fprintf(a.stderr, "  health      http://%s/readyz  (metrics at /metrics)\n", net.JoinHostPort(a.cfg.Bind, strconv.Itoa(a.cfg.ConsolePort)))
+	}
+	fmt.Fprintf(a.stderr, "  data        %s\n\nIn another terminal:\n  hindsight import --wait FILE…\n  hindsight tasks\n\nCtrl-C ends it.\n\n", a.cfg.DataDir)
+}
+
+// engines are the embedded servers that this process runs.
+type engines struct {
+	lock       *engine.DirLock
+	nats       *engine.NATS
+	clickhouse *engine.ClickHouse
+	holder     string
+	logger     *slog.Logger
+}
+
+// startEngines starts those servers for which no other address is given.
+func (a *app) startEngines(ctx context.Context, logger *slog.Logger) (*engines, error) {
+	e := &engines{logger: logger, holder: service.UniqueHolder()}
+	if a.cfg.NATSURL != "" && a.cfg.ClickHouseURL != "" {
+		return e, nil
+	}
+	if err := os.MkdirAll(a.cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the data directory: set HINDSIGHT_DATA_DIR to a folder that can be written: %w", err)
+	}
+	lock, err := engine.LockDataDir(a.cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	e.lock = lock
+	if err := e.start(ctx, a); err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	return e, nil
+}
+
+func (e *engines) start(ctx context.Context, a *app) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if a.cfg.NATSURL == "" {
+		// The lock makes this process the only one of its name, so that after a crash it need not wait for its own lease.
+		if absolute, err := filepath.Abs(a.cfg.DataDir); err == nil {
+			e.holder = "up:" + absolute
+		}
+		g.Go(func() (err error) {
+			e.nats, err = engine.StartNATS(ctx, engine.NATSOptions{DataDir: a.cfg.DataDir, Port: a.cfg.NATSPort, Logger: e.logger})
+			if err != nil {
+				return fmt.Errorf("start NATS: %w", err)
+			}
+			return nil
+		})
+	}
+	if a.cfg.ClickHouseURL == "" {
+		g.Go(func() (err error) {
+			e.clickhouse, err = engine.StartClickHouse(ctx, engine.ClickHouseOptions{
+				DataDir: a.cfg.DataDir, Library: a.cfg.ChDBLibrary, Port: a.cfg.ClickHousePort, MaxMemory: a.cfg.ClickHouseMaxMemory, Logger: e.logger,
+			})
+			if err != nil {
+				return fmt.Errorf("start ClickHouse: %w", err)
+			}
+			return nil
+		})
+	}
+	return g.Wait() //nolint:wrapcheck // Both are wrapped above.
+}
+
+// stop ends the engines, the last started first, within a bound of its own: the command's context has ended by then.
+func (e *engines) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	var errs []error
+	if e.clickhouse != nil {
+		errs = append(errs, e.clickhouse.Stop(ctx))
+	}
+	if e.nats != nil {
+		errs = append(errs, e.nats.Stop(ctx))
+	}
+	if e.lock != nil {
+		errs = append(errs, e.lock.Unlock())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop the engines: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+// Package evaluate measures Hindsight: each bench beside the raw engine in the same run, so that its result is a ratio,
+// which means the same on every machine, and not only a time, which does not.
+//
+// A bench starts the program itself on an empty folder and free ports, and measures it from outside as a user would. It
+// never touches a running installation or its data.
+package evaluate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Report is the result of a suite; its JSON is the stable shape of `hindsight bench --json`.
+type Report struct {
+	Suite string `json:"suite"`
+	// Seed makes the input reproducible.
+	Seed int64 `json:"seed"`
+	// Figures are named with their unit: seconds, bytes, per_second, ratio.
+	Figures  map[string]float64 `json:"figures"`
+	Examples []string           `json:"examples"`
+}
+
+const (
+	// pollPause is the pause between two looks at a process that is waited for.
+	pollPause = 20 * time.Millisecond
+	// startTimeout and stopTimeout bound the start and the end of the measured process.
+	startTimeout = time.Minute
+	stopTimeout  = 30 * time.Second
+	// samplePause is the pause between two samples of memory.
+	samplePause = 200 * time.Millisecond
+)
+
+// program is a running `hindsight up` on a folder and ports of its own.
+type program struct {
+	cmd        *exec.Cmd
+	dir        string
+	natsURL    string
+	clickhouse string
+	healthURL  string
+	output     lockedBuffer
+	exited     chan struct{}
+	// peak is the largest resident size sampled, in bytes; valid after stop.
+	peak int64
+}
+
+// lockedBuffer collects the program's log, which is shown when it fails.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.buf.Len() > 1<<20 {
+		return len(p), nil // Only the beginning of a long log is kept.
+	}
+	return b.buf.Write(p) //nolint:wrapcheck // A buffer does not fail.
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// start runs `<executable> up <args>` and returns at once; [program.ready] waits.
+func start(ctx context.Context, executable string, args, environment []string) (*program, error) {
+	dir, err := os.MkdirTemp("", "hindsight-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the measured program: %w", err)
+	}
+	ports, err := freePorts(ctx, 3)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	p := &program{
+		dir: dir, exited: make(chan struct{}),
+		natsURL:    "nats://127.0.0.1:" + ports[0],
+		clickhouse: "http://127.0.0.1:" + ports[1],
+		healthURL:  "http://127.0.0.1:" + ports[2],
+	}
+	p.cmd = exec.CommandContext(ctx, executable, append([]string{"up"}, args...)...) //nolint:gosec // It is this program.
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = stopTimeout
+	p.cmd.Env = append(os.Environ(), append([]string{
+		"HINDSIGHT_DATA_DIR=" + filepath.Join(dir, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=",
+		"HINDSIGHT_NATS_PORT=" + ports[0], "HINDSIGHT_CLICKHOUSE_PORT=" + ports[1], "HINDSIGHT_CONSOLE_PORT=" + ports[2],
+		"HINDSIGHT_BIND=127.0.0.1",
+	}, environment...)...)
+	p.cmd.Stdout, p.cmd.Stderr = io.Discard, &p.output
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", executable, err), os.RemoveAll(dir))
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait() // How it ended shows in its log.
+	}()
+	return p, nil
+}
+
+func freePorts(ctx context.Context, n int) ([]string, error) {
+	var ports []string
+	for range n {
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer ln.Close() //nolint:errcheck // Held only so that the next port is another.
+		_, port, err := net.SplitHostPort(ln.Addr().String())
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// ready waits until url answers 200.
+func (p *program) ready(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return fmt.Errorf("ask %s: %w", url, err)
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("the measured program ended before it was ready; it said:\n%s", p.output.String())
+		case <-ctx.Done():
+			return fmt.Errorf("the measured program was not ready in time: %w; it said:\n%s", ctx.Err(), p.output.String())
+		case <-time.After(pollPause):
+		}
+	}
+}
+
+// resident is the resident size of the process in bytes, by /proc; 0 where there is none.
+func (p *program) resident() int64 {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		rest, found := strings.CutPrefix(line, "VmRSS:")
+		if !found {
+			continue
+		}
+		kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return kilobytes << 10
+	}
+	return 0
+}
+
+// watch samples the resident size until ctx ends and returns the largest.
+func (p *program) watch(ctx context.Context) int64 {
+	var peak int64
+	for {
+		peak = max(peak, p.resident())
+		select {
+		case <-ctx.Done():
+			return peak
+		case <-time.After(samplePause):
+		}
+	}
+}
+
+// stop ends the program and removes its folder.
+func (p *program) stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end the measured program: %w", err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		if err := p.cmd.Process.Kill(); err != nil {
+			return fmt.Errorf("kill the measured program: %w", err)
+		}
+		<-p.exited
+	}
+	if err := os.RemoveAll(p.dir); err != nil {
+		return fmt.Errorf("remove the measured program's folder: %w", err)
+	}
+	return nil
+}

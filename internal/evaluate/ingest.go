@@ -1,0 +1,360 @@
+package evaluate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/store"
+)
+
+// IngestOptions choose the size of the bench.
+type IngestOptions struct {
+	// Executable is the program itself.
+	Executable string
+	// Events is how many events go through; 0 means 200,000.
+	Events int
+	// Seed makes the events.
+	Seed int64
+	// Logger is told what is being measured.
+	Logger *slog.Logger
+}
+
+const (
+	benchNamespace = "bench"
+	// benchBatch is how many events are published, fetched and inserted at once, by the raw engines as by the product.
+	benchBatch = 5000
+	// eventsPerTask is the mean length of the recorded runs that the project is tested with.
+	eventsPerTask = 24
+	rawStream     = "BENCH"
+	rawSubject    = "bench.events"
+	rawDatabase   = "bench_raw"
+)
+
+// Ingest measures events per second from publish to row, beside the raw engines in the same run: JetStream publishing
+// and consuming the same bytes, and ClickHouse inserting the same rows in batches of the same size.
+func Ingest(ctx context.Context, o IngestOptions) (Report, error) {
+	if o.Events <= 0 {
+		o.Events = 200_000
+	}
+	// The raw engines get at most this many: their rate does not depend on it, and it keeps the run short.
+	raw := min(o.Events, 200_000)
+	jetstreamRate, clickhouseRate, err := rawEngines(ctx, o, raw)
+	if err != nil {
+		return Report{}, err
+	}
+	o.Logger.Info("measuring the product", "events", o.Events)
+	product, err := productIngest(ctx, o)
+	if err != nil {
+		return Report{}, err
+	}
+	slower := min(jetstreamRate, clickhouseRate)
+	return Report{Suite: "ingest", Seed: o.Seed, Examples: []string{}, Figures: map[string]float64{
+		"events":                    float64(o.Events),
+		"event_bytes_mean":          product.meanBytes,
+		"events_per_second":         product.rate,
+		"raw_jetstream_per_second":  jetstreamRate,
+		"raw_clickhouse_per_second": clickhouseRate,
+		"ratio_to_slower_engine":    product.rate / slower,
+		"resident_peak_bytes":       float64(product.peak),
+		"resident_start_bytes":      float64(product.atStart),
+	}}, nil
+}
+
+func rawEngines(ctx context.Context, o IngestOptions, n int) (jetstreamRate, clickhouseRate float64, err error) {
+	p, err := start(ctx, o.Executable, []string{"--engines-only"}, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.ready(ctx, p.clickhouse+"/ping"); err != nil {
+		return 0, 0, err
+	}
+	o.Logger.Info("measuring raw JetStream", "events", n)
+	if jetstreamRate, err = rawJetStream(ctx, p.natsURL, o.Seed, n); err != nil {
+		return 0, 0, fmt.Errorf("measure raw JetStream: %w", err)
+	}
+	o.Logger.Info("measuring raw ClickHouse", "events", n)
+	if clickhouseRate, err = rawClickHouse(ctx, p.clickhouse, o.Seed, n); err != nil {
+		return 0, 0, fmt.Errorf("measure raw ClickHouse: %w", err)
+	}
+	return jetstreamRate, clickhouseRate, nil
+}
+
+// encoded makes the bench's events in batches and hands them over, so that memory does not grow with their number.
+func encoded(seed int64, n int, use func(batch []events.Event, raw [][]byte) error) error {
+	g := newGenerator(seed)
+	batch, raw := make([]events.Event, 0, benchBatch), make([][]byte, 0, benchBatch)
+	for i := range n {
+		e, bytes, err := events.Prepare(g.next(i), time.Now())
+		if err != nil {
+			return fmt.Errorf("prepare event: %w", err)
+		}
+		batch, raw = append(batch, e), append(raw, bytes)
+		if len(batch) == benchBatch || i == n-1 {
+			if err := use(batch, raw); err != nil {
+				return err
+			}
+			batch, raw = batch[:0], raw[:0]
+		}
+	}
+	return nil
+}
+
+// rawJetStream publishes and consumes at the same time through a work queue, with nothing else done to a message.
+func rawJetStream(ctx context.Context, url string, seed int64, n int) (float64, error) {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return 0, fmt.Errorf("connect: %w", err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(benchBatch))
+	if err != nil {
+		return 0, fmt.Errorf("open JetStream: %w", err)
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: rawStream, Subjects: []string{rawSubject}, Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
+	}); err != nil {
+		return 0, fmt.Errorf("create stream: %w", err)
+	}
+	consumer, err := js.CreateConsumer(ctx, rawStream, jetstream.ConsumerConfig{Durable: "bench", MaxAckPending: 4 * benchBatch})
+	if err != nil {
+		return 0, fmt.Errorf("create consumer: %w", err)
+	}
+	began := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return encoded(seed, n, func(batch []events.Event, raw [][]byte) error {
+			for i := range raw {
+				if _, err := js.PublishMsgAsync(&nats.Msg{Subject: rawSubject, Data: raw[i], Header: nats.Header{nats.MsgIdHdr: {batch[i].MessageID()}}}); err != nil {
+					return fmt.Errorf("publish: %w", err)
+				}
+			}
+			select {
+			case <-js.PublishAsyncComplete():
+				return nil
+			case <-ctx.Done():
+				return fmt.Errorf("publish: %w", ctx.Err())
+			}
+		})
+	})
+	g.Go(func() error {
+		for seen := 0; seen < n; {
+			batch, err := consumer.Fetch(benchBatch, jetstream.FetchMaxWait(100*time.Millisecond))
+			if err != nil {
+				return fmt.Errorf("fetch: %w", err)
+			}
+			for m := range batch.Messages() {
+				seen++
+				if err := m.Ack(); err != nil {
+					return fmt.Errorf("acknowledge: %w", err)
+				}
+			}
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("consume: %w", err)
+			}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return 0, err //nolint:wrapcheck // Wrapped above.
+	}
+	return float64(n) / time.Since(began).Seconds(), nil
+}
+
+// rawClickHouse inserts the same events into a table of the same form, by the driver's own batches.
+func rawClickHouse(ctx context.Context, url string, seed int64, n int) (float64, error) {
+	st, err := store.Open(store.Options{URL: url, Database: rawDatabase})
+	if err != nil {
+		return 0, fmt.Errorf("open: %w", err)
+	}
+	err = errors.Join(st.Migrate(ctx, store.MigrateOptions{}), st.Close())
+	if err != nil {
+		return 0, fmt.Errorf("create the table: %w", err)
+	}
+	conn, err := clickhouse.Open(&clickhouse.Options{
+		Addr: []string{strings.TrimPrefix(url, "http://")}, Protocol: clickhouse.HTTP, Auth: clickhouse.Auth{Database: rawDatabase},
+		Settings: clickhouse.Settings{"async_insert": 0},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("open: %w", err)
+	}
+	defer conn.Close() //nolint:errcheck // The measurement is over.
+	const insert = "INSERT INTO trace_events (namespace, time, task_id, event_id, kind, agent_id, session_id, seq, data)"
+	var spent time.Duration
+	err = encoded(seed, n, func(batch []events.Event, _ [][]byte) error {
+		began := time.Now()
+		rows, err := conn.PrepareBatch(ctx, insert)
+		if err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+		for _, e := range batch {
+			if err := rows.Append(e.Namespace, e.Time, e.TaskID, e.ID, string(e.Kind), e.AgentID, e.SessionID, e.Seq, string(e.Data)); err != nil {
+				return fmt.Errorf("append: %w", err)
+			}
+		}
+		if err := rows.Send(); err != nil {
+			return fmt.Errorf("insert: %w", err)
+		}
+		spent += time.Since(began)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return float64(n) / spent.Seconds(), nil
+}
+
+type ingested struct {
+	rate, meanBytes float64
+	peak, atStart   int64
+}
+
+// productIngest publishes the events to a running `hindsight up` and waits until all of them are rows.
+func productIngest(ctx context.Context, o IngestOptions) (result ingested, err error) {
+	p, err := start(ctx, o.Executable, nil, nil)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.ready(ctx, p.healthURL+"/readyz"); err != nil {
+		return result, err
+	}
+	conn, err := bus.Connect(ctx, bus.Options{URL: p.natsURL, Name: "bench", Logger: o.Logger})
+	if err != nil {
+		return result, fmt.Errorf("connect to the measured program: %w", err)
+	}
+	defer conn.Close()
+	st, err := store.Open(store.Options{URL: p.clickhouse})
+	if err != nil {
+		return result, fmt.Errorf("open the measured program's record: %w", err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	result.atStart = p.resident()
+	watching, stopWatching := context.WithCancel(ctx)
+	peak := make(chan int64, 1)
+	go func() { peak <- p.watch(watching) }()
+	began := time.Now()
+	total, err := publishAll(ctx, conn, o)
+	if err == nil {
+		err = waitRows(ctx, st, o.Events)
+	}
+	took := time.Since(began)
+	stopWatching()
+	result.peak = <-peak
+	if err != nil {
+		return result, fmt.Errorf("measure the product: %w; it said:\n%s", err, p.output.String())
+	}
+	result.rate, result.meanBytes = float64(o.Events)/took.Seconds(), float64(total)/float64(o.Events)
+	return result, nil
+}
+
+func publishAll(ctx context.Context, conn *bus.Conn, o IngestOptions) (bytes int64, err error) {
+	err = encoded(o.Seed, o.Events, func(batch []events.Event, raw [][]byte) error {
+		messages := make([]bus.Message, len(batch))
+		for i, e := range batch {
+			bytes += int64(len(raw[i]))
+			messages[i] = bus.Message{Subject: events.Subject(e.Namespace, e.Kind), ID: e.MessageID(), Data: raw[i]}
+		}
+		for {
+			_, err := conn.PublishAll(ctx, messages)
+			if !errors.Is(err, bus.ErrFull) {
+				return err //nolint:wrapcheck // Wrapped by the caller.
+			}
+		}
+	})
+	return bytes, err
+}
+
+// waitRows returns once every event is a row, each counted once.
+func waitRows(ctx context.Context, st *store.ClickHouse, want int) error {
+	for {
+		health, err := st.Health(ctx, benchNamespace)
+		if err != nil {
+			return fmt.Errorf("count rows: %w", err)
+		}
+		if health.Events >= int64(want) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for rows (%d of %d): %w", health.Events, want, ctx.Err())
+		case <-time.After(pollPause):
+		}
+	}
+}
+
+// generator makes runs of a small shop's agent: the sizes and kinds are those of real runs, the words are not.
+type generator struct {
+	random *rand.Rand
+	base   time.Time
+	prefix string
+	filler string
+}
+
+func newGenerator(seed int64) *generator {
+	random := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // Reproducible, not secret.
+	var words strings.Builder
+	for words.Len() < 4096 {
+		fmt.Fprintf(&words, "item %d size %d colour %d; ", random.IntN(9999), random.IntN(50), random.IntN(16))
+	}
+	return &generator{
+		random: random, base: time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour),
+		prefix: fmt.Sprintf("%d-%d", seed, time.Now().UnixNano()), filler: words.String(),
+	}
+}
+
+// next is the i-th event: each task has a start, messages and steps in turn, and an end.
+func (g *generator) next(i int) events.Event {
+	task, at := i/eventsPerTask, i%eventsPerTask
+	e := events.Event{
+		ID: fmt.Sprintf("%s-%d", g.prefix, i), Namespace: benchNamespace, AgentID: fmt.Sprintf("agent-%d", task%8),
+		SessionID: fmt.Sprintf("session-%d", task), TaskID: fmt.Sprintf("task-%s-%d", g.prefix, task),
+		GoalID: fmt.Sprintf("goal-%d", task%500), Seq: int64(at + 1),
+		Time: g.base.Add(time.Duration(i) * time.Millisecond),
+	}
+	var data any
+	switch {
+	case at == 0:
+		e.Kind, data = events.KindTaskStarted, events.TaskStarted{TaskType: "shop/orders", Goal: "change order " + e.GoalID}
+	case at == eventsPerTask-1:
+		e.Kind, data = events.KindTaskFinished, events.TaskFinished{Status: events.StatusSuccess, ConfirmedBy: events.ConfirmedBySystem}
+	case at%3 == 0:
+		step := events.StepFinished{
+			Step: at / 3, Tool: fmt.Sprintf("tool_%d", g.random.IntN(12)), Parameters: []byte(fmt.Sprintf(`{"order":"o-%d"}`, g.random.IntN(1e6))),
+			Status: events.StatusSuccess, ExecutionTimeMS: int64(g.random.IntN(900)),
+		}
+		if g.random.IntN(20) == 0 {
+			step.Status, step.ErrorType, step.ErrorMessage = events.StatusFailure, "ValueError", fmt.Sprintf("order o-%d is not open", g.random.IntN(1e6))
+		} else {
+			step.Result = []byte(`"` + g.text(1200) + `"`)
+		}
+		e.Kind, data = events.KindStepFinished, step
+	default:
+		e.Kind, data = events.KindMessage, events.Message{Role: []string{events.RoleUser, events.RoleAssistant}[at%2], Content: g.text(400), Turn: at}
+	}
+	raw, err := events.EncodeData(data)
+	if err != nil {
+		raw = nil // Plain structs always encode; an event without data would fail the bench's own count.
+	}
+	e.Data = raw
+	return e
+}
+
+// text is a piece of the filler of up to twice the mean length.
+func (g *generator) text(mean int) string {
+	length := g.random.IntN(2 * mean)
+	from := g.random.IntN(len(g.filler) - length)
+	return g.filler[from : from+length]
+}

@@ -1,0 +1,100 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// probeTimeout bounds all probes of one readiness request.
+const probeTimeout = 5 * time.Second
+
+// Probe is one thing that must work for a process to be ready.
+type Probe struct {
+	Name  string
+	Check func(ctx context.Context) error
+}
+
+// Probes of the connections: can publish, can run an aggregating query.
+func (p *Parts) Probes() []Probe {
+	return []Probe{{"nats", p.Bus.Ready}, {"clickhouse", p.Store.Ready}}
+}
+
+// errStarting is the answer of a process that still waits for its servers.
+var errStarting = errors.New("starting: waiting for the servers")
+
+// Readiness holds a process's probes. Until they are set the process is starting, which is healthy but not ready. It is
+// safe for concurrent use.
+type Readiness struct{ probes atomic.Pointer[[]Probe] }
+
+// Set gives the probes, once the parts they ask exist.
+func (r *Readiness) Set(probes []Probe) { r.probes.Store(&probes) }
+
+func (r *Readiness) get() []Probe {
+	if probes := r.probes.Load(); probes != nil {
+		return *probes
+	}
+	return []Probe{{"start", func(context.Context) error { return errStarting }}}
+}
+
+// Health serves /healthz (the process runs), /readyz (its parts answer: 200, else 503 with each part's state) and
+// /metrics (Prometheus) on a listener until ctx ends. It shows nothing of what is remembered.
+func Health(ctx context.Context, ln net.Listener, registry *prometheus.Registry, readiness *Readiness, logger *slog.Logger) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"}, logger)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		status, parts := ready(r.Context(), readiness.get())
+		writeJSON(w, status, parts, logger)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: probeTimeout, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve health on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	err := server.Shutdown(stop)
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	if err != nil {
+		return fmt.Errorf("stop health server: %w", err)
+	}
+	return nil
+}
+
+func ready(ctx context.Context, probes []Probe) (int, map[string]string) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	status, parts := http.StatusOK, map[string]string{}
+	for _, p := range probes {
+		parts[p.Name] = "ok"
+		if err := p.Check(ctx); err != nil {
+			status, parts[p.Name] = http.StatusServiceUnavailable, err.Error()
+		}
+	}
+	return status, parts
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any, logger *slog.Logger) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		logger.Debug("health answer not sent", "error", err)
+	}
+}

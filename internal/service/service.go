@@ -1,0 +1,277 @@
+// Package service composes the use cases with their adapters into the services that a program runs: it is the one place
+// that knows both, so that a program's main only chooses which services to start.
+//
+// Every service runs until its context ends and then drains: what was begun is finished or handed back, within a bound.
+// The package decides nothing about traces or memories.
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/config"
+	"github.com/hindsight-memory/hindsight/internal/ingest"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+	"github.com/hindsight-memory/hindsight/internal/store"
+)
+
+const (
+	// sweeperLease is the key of the lease under which one sweeper runs.
+	sweeperLease = "sweeper"
+	// leaseTTL is how long a leader may be silent before another takes over.
+	leaseTTL = 10 * time.Second
+	// batchWait is how long the ingestor collects before it writes what it has.
+	batchWait = 100 * time.Millisecond
+	// insertTimeout bounds one insert; it must stay below the sweeper's overlap between two looks.
+	insertTimeout = 40 * time.Second
+)
+
+// Parts are the connections that services share.
+type Parts struct {
+	Config   *config.Config
+	Bus      *bus.Conn
+	Store    *store.ClickHouse
+	Registry *prometheus.Registry
+	Logger   *slog.Logger
+	// Holder names this process as the holder of leases. A process that replaces a killed one should have the same
+	// name if nothing else can have it, so that it need not wait for the lease to expire.
+	Holder string
+}
+
+// Open connects to the broker and the record, waits for both, and brings streams and schema up to date.
+func Open(ctx context.Context, cfg *config.Config, name, holder string, registry *prometheus.Registry, logger *slog.Logger) (*Parts, error) {
+	st, err := store.Open(store.Options{URL: cfg.ClickHouseAddress(), Database: cfg.Database})
+	if err != nil {
+		return nil, fmt.Errorf("open ClickHouse: %w", err)
+	}
+	p := &Parts{Config: cfg, Store: st, Registry: registry, Logger: logger, Holder: holder}
+	if err := p.connect(ctx, name); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Parts) connect(ctx context.Context, name string) error {
+	if err := p.Store.WaitReady(ctx); err != nil {
+		return fmt.Errorf("wait for ClickHouse: %w", err)
+	}
+	if err := p.Store.Migrate(ctx, store.MigrateOptions{Logger: p.Logger}); err != nil {
+		return fmt.Errorf("migrate ClickHouse: %w", err)
+	}
+	conn, err := bus.Connect(ctx, bus.Options{URL: p.Config.NATSAddress(), Name: name, Logger: p.Logger})
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	p.Bus = conn
+	if err := conn.EnsureStreams(ctx, bus.StreamConfig{TracesMaxBytes: p.Config.TracesMaxBytes, Replicas: p.Config.Replicas}); err != nil {
+		return fmt.Errorf("set up streams: %w", err)
+	}
+	return nil
+}
+
+// Close ends the connections.
+func (p *Parts) Close() error {
+	if p.Bus != nil {
+		p.Bus.Close()
+	}
+	if err := p.Store.Close(); err != nil {
+		return fmt.Errorf("close ClickHouse: %w", err)
+	}
+	return nil
+}
+
+// Ingest runs the ingestor, the recorder of dead letters and, while it holds the lease, the sweeper, until ctx ends and
+// all have drained.
+func Ingest(ctx context.Context, p *Parts) error {
+	ingestor, err := ingest.NewIngestor(ingest.IngestorOptions{
+		Writer: p.Store, Live: live{p.Bus}, Logger: p.Logger, Registerer: p.Registry,
+	})
+	if err != nil {
+		return fmt.Errorf("set up the ingestor: %w", err)
+	}
+	traces, err := p.Bus.NewWorker(bus.WorkerOptions{
+		Stream: bus.StreamTraces, Durable: "ingestor", BatchSize: p.Config.IngestBatch, BatchWait: batchWait,
+		AckWait: time.Minute, Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
+	}, traceHandler(ingestor))
+	if err != nil {
+		return fmt.Errorf("set up the ingestor's worker: %w", err)
+	}
+	letters, err := p.Bus.NewWorker(bus.WorkerOptions{
+		Stream: bus.StreamDeadLetter, Durable: "recorder", BatchSize: 100, BatchWait: batchWait,
+		AckWait: time.Minute, Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
+	}, letterHandler(p.Store))
+	if err != nil {
+		return fmt.Errorf("set up the dead letters' worker: %w", err)
+	}
+	sweeper, err := ingest.NewSweeper(ingest.SweeperOptions{
+		Store: p.Store, Reflections: reflections{p.Bus}, Working: working{p.Bus}, Bookmark: bookmark{p.Bus},
+		Logger: p.Logger, Registerer: p.Registry,
+		Idle: p.Config.TaskIdle, Quiet: p.Config.TaskQuiet, Interval: p.Config.SweepInterval,
+	})
+	if err != nil {
+		return fmt.Errorf("set up the sweeper: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return traces.Run(ctx) })
+	g.Go(func() error { return letters.Run(ctx) })
+	g.Go(func() error {
+		err := p.Bus.Lead(ctx, sweeperLease, p.Holder, leaseTTL, func(ctx context.Context, _ uint64) error { return sweeper.Run(ctx) })
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("ingest: %w", err)
+	}
+	return nil
+}
+
+// traceHandler translates between the worker's messages and verdicts and the ingestor's.
+func traceHandler(ingestor *ingest.Ingestor) bus.Handler {
+	return func(ctx context.Context, batch []bus.Message) []error {
+		ctx, cancel := context.WithTimeout(ctx, insertTimeout)
+		defer cancel()
+		deliveries := make([]ingest.Delivery, len(batch))
+		for i, m := range batch {
+			deliveries[i] = ingest.Delivery{Subject: m.Subject, Header: m.Header, Data: m.Data}
+		}
+		verdicts := ingestor.Handle(ctx, deliveries)
+		for i, err := range verdicts {
+			verdicts[i] = verdict(err)
+		}
+		return verdicts
+	}
+}
+
+func verdict(err error) error {
+	rejection := (*ingest.Rejection)(nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &rejection):
+		return bus.Discard(rejection.Reason, rejection.Err)
+	case errors.Is(err, memory.ErrUnavailable):
+		return bus.Wait(err)
+	default:
+		return err
+	}
+}
+
+// letterHandler stores dead letters as rows, so that they outlive the stream and can be asked for in SQL.
+func letterHandler(st *store.ClickHouse) bus.Handler {
+	return func(ctx context.Context, batch []bus.Message) []error {
+		ctx, cancel := context.WithTimeout(ctx, insertTimeout)
+		defer cancel()
+		verdicts := make([]error, len(batch))
+		var letters []memory.DeadLetter
+		for i, m := range batch {
+			letter, err := bus.ParseDeadLetter(m)
+			if err != nil {
+				verdicts[i] = fmt.Errorf("read dead letter: %w", err)
+				continue
+			}
+			letters = append(letters, memory.DeadLetter{
+				ID: letter.ID, Namespace: namespaceOf(letter.Payload), OriginStream: letter.OriginStream, Subject: letter.Subject,
+				Reason: letter.Reason, Error: letter.Error, Payload: letter.Payload, Attempts: letter.Attempts, Time: letter.Time,
+			})
+		}
+		if err := st.InsertDeadLetters(ctx, letters); err != nil {
+			// Letters stay in their own stream until they can be written; a letter about a letter would help nobody.
+			for i := range verdicts {
+				verdicts[i] = bus.Wait(err)
+			}
+		}
+		return verdicts
+	}
+}
+
+// namespaceOf reads the namespace of a payload that may be anything.
+func namespaceOf(payload []byte) string {
+	var envelope struct {
+		Namespace string `json:"namespace"`
+	}
+	if json.Unmarshal(payload, &envelope) != nil {
+		return ""
+	}
+	return envelope.Namespace
+}
+
+// live shows stored events on core NATS.
+type live struct{ conn *bus.Conn }
+
+func (l live) Show(subject string, data []byte) error { return l.conn.PublishCore(subject, data) }
+
+// reflections puts requests on the stream REFLECT.
+type reflections struct{ conn *bus.Conn }
+
+func (r reflections) Request(ctx context.Context, requests []memory.ReflectionRequest) error {
+	messages := make([]bus.Message, 0, len(requests))
+	for _, request := range requests {
+		data, err := json.Marshal(request)
+		if err != nil {
+			return fmt.Errorf("encode reflection request: %w", err)
+		}
+		messages = append(messages, bus.Message{Subject: bus.ReflectSubject(request.Namespace), ID: request.MessageID(), Data: data})
+	}
+	if _, err := r.conn.PublishAll(ctx, messages); err != nil {
+		return fmt.Errorf("publish reflection requests: %w", err)
+	}
+	return nil
+}
+
+// working keeps working memory in the broker's key-value store.
+type working struct{ conn *bus.Conn }
+
+func (w working) PutWorking(ctx context.Context, m memory.Working) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode working memory: %w", err)
+	}
+	if err := w.conn.PutWorking(ctx, m.Namespace, m.TaskID, data); err != nil {
+		return fmt.Errorf("put working memory: %w", err)
+	}
+	return nil
+}
+
+func (w working) DeleteWorking(ctx context.Context, key memory.TaskKey) error {
+	if err := w.conn.DeleteWorking(ctx, key.Namespace, key.TaskID); err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return fmt.Errorf("delete working memory: %w", err)
+	}
+	return nil
+}
+
+// bookmark keeps the sweeper's place in the broker's key-value store.
+type bookmark struct{ conn *bus.Conn }
+
+const bookmarkKey = "sweeper.bookmark"
+
+func (b bookmark) Load(ctx context.Context) (time.Time, error) {
+	raw, err := b.conn.LoadState(ctx, bookmarkKey)
+	if errors.Is(err, bus.ErrNotFound) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("load state: %w", err)
+	}
+	t, err := time.Parse(time.RFC3339Nano, string(raw))
+	if err != nil {
+		return time.Time{}, nil //nolint:nilerr // A bookmark that can't be read costs one full look, nothing else.
+	}
+	return t, nil
+}
+
+func (b bookmark) Save(ctx context.Context, t time.Time) error {
+	if err := b.conn.SaveState(ctx, bookmarkKey, []byte(t.UTC().Format(time.RFC3339Nano))); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	return nil
+}
