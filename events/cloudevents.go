@@ -270,7 +270,7 @@ func (h headers) binaryMode() bool {
 }
 
 // headerValue undoes what the bindings do to a value so that it fits a header: double quotes, then percent-encoding.
-// A value that is not percent-encoded after all is taken as it stands.
+// A value that is not percent-encoded after all is taken as it stands; bytes that are not UTF-8 are replaced.
 func headerValue(value string) string {
 	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
 		var plain strings.Builder
@@ -286,7 +286,7 @@ func headerValue(value string) string {
 		value = plain.String()
 	}
 	if plain, err := url.PathUnescape(value); err == nil {
-		return plain
+		value = plain
 	}
-	return value
+	return strings.ToValidUTF8(value, "\ufffd")
 }
