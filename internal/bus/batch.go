@@ -1,0 +1,226 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// delivery is a message together with the means to settle it.
+type delivery struct {
+	Message
+
+	raw     jetstream.Msg
+	settled bool // guarded by batch.mu
+}
+
+// batch is what one loop of a worker holds. Until each message is settled it
+// tells the server at a third of AckWait that it is being worked on.
+type batch struct {
+	w          *Worker
+	created    time.Time // of the stream
+	deliveries []*delivery
+	stop       chan struct{}
+	beating    sync.WaitGroup
+	mu         sync.Mutex // no sign of life may follow a message's settlement
+}
+
+func (w *Worker) newBatch(created time.Time) *batch {
+	return &batch{w: w, created: created, stop: make(chan struct{})}
+}
+
+// take adds what a fetch delivers and returns what went wrong, which does not
+// make invalid what was delivered.
+func (b *batch) take(fetched jetstream.MessageBatch, err error) error {
+	if err != nil {
+		return fmt.Errorf("fetch: %w", translate(err))
+	}
+	for raw := range fetched.Messages() {
+		d, err := b.read(raw)
+		if err != nil { // cannot be settled either
+			b.w.o.Logger.Error("delivery is not one of JetStream", "subject", raw.Subject(), "error", err)
+			continue
+		}
+		b.mu.Lock()
+		b.deliveries = append(b.deliveries, d)
+		b.mu.Unlock()
+		b.w.metrics.deliveries.Inc()
+		b.w.metrics.inFlight.Inc()
+		if len(b.deliveries) == 1 {
+			b.beating.Go(b.beat)
+		}
+	}
+	if err := fetched.Error(); err != nil {
+		return fmt.Errorf("fetch: %w", translate(err))
+	}
+	return nil
+}
+
+func (b *batch) read(raw jetstream.Msg) (*delivery, error) {
+	meta, err := raw.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	return &delivery{raw: raw, Message: Message{
+		Subject: raw.Subject(), ID: raw.Headers().Get(jetstream.MsgIDHeader), Header: raw.Headers(), Data: raw.Data(),
+		Sequence: meta.Sequence.Stream, Time: meta.Timestamp.UTC(),
+	}}, nil
+}
+
+// beat sends signs of life until the batch is closed.
+func (b *batch) beat() {
+	ticker := time.NewTicker(b.w.o.AckWait / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-ticker.C:
+		}
+		b.mu.Lock()
+		for _, d := range b.deliveries {
+			if d.settled {
+				continue
+			}
+			if err := d.raw.InProgress(); err != nil {
+				b.w.o.Logger.Warn("cannot hold a message; it may be delivered twice", "sequence", d.Sequence, "error", err)
+				break // the connection; the next would fail as well
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// close ends the signs of life; every message has been settled before.
+func (b *batch) close() {
+	close(b.stop)
+	b.beating.Wait()
+}
+
+// settle carries out the verdicts.
+func (b *batch) settle(ctx context.Context, deliveries []*delivery, verdicts []error) {
+	var dead []*delivery
+	var letters []DeadLetter
+	for i, d := range deliveries {
+		if letter := b.settleOne(d, verdicts[i]); letter != nil {
+			dead, letters = append(dead, d), append(letters, *letter)
+		}
+	}
+	if len(dead) > 0 {
+		b.bury(ctx, dead, letters)
+	}
+}
+
+// settleOne carries out one verdict, unless it asks for a dead letter, which it
+// returns.
+func (b *batch) settleOne(d *delivery, verdict error) *DeadLetter {
+	w := b.w
+	if verdict == nil {
+		w.ledger.forget(d.Sequence)
+		w.metrics.acked.Inc()
+		b.end(d, "ack", d.raw.Ack)
+		return nil
+	}
+	if errors.Is(verdict, errNotTried) {
+		w.metrics.retried.Inc()
+		b.end(d, "nak", d.raw.Nak)
+		return nil
+	}
+	r := w.ledger.get(d.Sequence)
+	var (
+		discard  *discardError
+		away     *waitError
+		panicked *panicError
+		reason   string
+		wait     time.Duration
+	)
+	switch {
+	case errors.As(verdict, &discard):
+		reason = discard.reason
+		r.failures++
+	case errors.As(verdict, &away):
+		r.waits++
+		wait = delay(r.waits, w.o.MinBackoff, w.o.MaxBackoff)
+	default:
+		r.failures, r.waits = r.failures+1, 0
+		wait = delay(r.failures, w.o.MinBackoff, w.o.MaxBackoff)
+		if r.failures >= w.o.MaxAttempts {
+			reason = ReasonExhausted
+			if errors.As(verdict, &panicked) {
+				reason = ReasonPanic
+			}
+		}
+	}
+	if reason != "" {
+		return &DeadLetter{
+			ID: letterID(w.o.Stream, b.created, d.Sequence), Stream: w.o.Stream, Subject: d.Subject, Sequence: d.Sequence,
+			MessageID: d.ID, Header: d.Header, Payload: d.Data, Reason: reason, Error: verdict.Error(),
+			Attempts: r.failures, Time: time.Now().UTC(),
+		}
+	}
+	w.ledger.put(d.Sequence, r)
+	w.metrics.retried.Inc()
+	w.o.Logger.Warn("message will be tried again", "sequence", d.Sequence, "subject", d.Subject, "failures", r.failures,
+		"retry_in", wait, "error", verdict)
+	b.end(d, "nak", func() error { return d.raw.NakWithDelay(wait) })
+	return nil
+}
+
+// bury publishes dead letters and only then ends the originals. What is
+// written twice, because an end got lost, has the same id.
+func (b *batch) bury(ctx context.Context, dead []*delivery, letters []DeadLetter) {
+	w := b.w
+	if err := b.post(ctx, letters); err != nil {
+		w.o.Logger.Error("cannot write dead letters; the messages stay and will be tried again", "messages", len(dead), "error", err)
+		for _, d := range dead {
+			w.metrics.retried.Inc()
+			b.end(d, "nak", func() error { return d.raw.NakWithDelay(delay(1, w.o.MaxBackoff, w.o.MaxBackoff)) })
+		}
+		return
+	}
+	for i, d := range dead {
+		w.ledger.forget(d.Sequence)
+		w.metrics.deadLettered.WithLabelValues(letters[i].Reason).Inc()
+		w.o.Logger.Error("message became a dead letter", "sequence", d.Sequence, "subject", d.Subject, "letter", letters[i].ID,
+			"reason", letters[i].Reason, "error", letters[i].Error)
+		b.end(d, "term", d.raw.Term)
+	}
+}
+
+// post publishes letters. A letter about a dead letter would breed for ever,
+// and is not needed: that stream keeps what was terminated.
+func (b *batch) post(ctx context.Context, letters []DeadLetter) error {
+	if b.w.o.Stream == StreamDeadLetter {
+		return nil
+	}
+	msgs := make([]Message, len(letters))
+	for i, letter := range letters {
+		var err error
+		if msgs[i], err = letter.message(b.w.conn.nc.MaxPayload()); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letterTimeout)
+	defer cancel()
+	_, err := b.w.conn.PublishAll(ctx, msgs)
+	return err
+}
+
+// end sends the last word on a message. When it gets lost the message is
+// delivered again.
+func (b *batch) end(d *delivery, what string, send func() error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if d.settled {
+		return
+	}
+	d.settled = true
+	b.w.metrics.inFlight.Dec()
+	if err := send(); err != nil {
+		b.w.o.Logger.Warn("cannot settle a message; it will be delivered again", "sequence", d.Sequence, "verdict", what, "error", err)
+	}
+}
