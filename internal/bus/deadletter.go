@@ -165,7 +165,7 @@ func ParseDeadLetter(m Message) (DeadLetter, error) {
 	if d.Sequence, err = strconv.ParseUint(get(headerSequence), 10, 64); err != nil {
 		return d, fmt.Errorf("read dead letter %d: header %s: %w", m.Sequence, headerSequence, err)
 	}
-	if d.Attempts, err = strconv.Atoi(get(headerAttempts)); err != nil {
+	if d.Attempts, err = natural(get(headerAttempts)); err != nil {
 		return d, fmt.Errorf("read dead letter %d: header %s: %w", m.Sequence, headerAttempts, err)
 	}
 	if d.Time, err = time.Parse(time.RFC3339Nano, get(headerTime)); err != nil {
@@ -173,7 +173,7 @@ func ParseDeadLetter(m Message) (DeadLetter, error) {
 	}
 	d.Time = d.Time.UTC()
 	if from := get(headerCut); from != "" {
-		if d.CutFrom, err = strconv.Atoi(from); err != nil {
+		if d.CutFrom, err = natural(from); err != nil {
 			return d, fmt.Errorf("read dead letter %d: header %s: %w", m.Sequence, headerCut, err)
 		}
 	}
@@ -191,6 +191,11 @@ func ParseDeadLetter(m Message) (DeadLetter, error) {
 		}
 	}
 	return d, nil
+}
+
+func natural(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return int(n), err
 }
 
 func unpack(packed []byte) ([]byte, error) {
@@ -245,13 +250,7 @@ func (c *Conn) ReplayDeadLetters(ctx context.Context, ids []string, all bool) (i
 	}
 	replayed := 0
 	var refused []error
-	// Letters that the replay itself brings about, when a message fails
-	// again, come after those that are there now and are not replayed too.
-	began := time.Now()
 	err := c.scanLetters(ctx, func(d DeadLetter) (bool, error) {
-		if all && d.Time.After(began) {
-			return false, nil
-		}
 		if !all && !missing[d.ID] {
 			return len(missing) > 0, nil
 		}
@@ -292,15 +291,17 @@ func (c *Conn) replay(ctx context.Context, d DeadLetter) error {
 	return nil
 }
 
-// scanLetters calls visit for each dead letter, oldest first, until it says
-// stop. It reads one at a time: letters are few, and a consumer would have to
-// be cleaned up.
+// scanLetters calls visit for each dead letter that is there now, oldest first,
+// until it says stop. Those that come meanwhile are left out, because a replay
+// would go round for ever with a message that fails again. It reads one at a
+// time: letters are few, and a consumer would have to be cleaned up.
 func (c *Conn) scanLetters(ctx context.Context, visit func(DeadLetter) (bool, error)) error {
 	stream, err := c.js.Stream(ctx, StreamDeadLetter)
 	if err != nil {
 		return fmt.Errorf("open stream %s: %w", StreamDeadLetter, translate(err))
 	}
-	for sequence := max(1, stream.CachedInfo().State.FirstSeq); ; {
+	state := stream.CachedInfo().State
+	for sequence := max(1, state.FirstSeq); sequence <= state.LastSeq; {
 		raw, err := stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(deadLetterPrefix+">"))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
@@ -308,7 +309,9 @@ func (c *Conn) scanLetters(ctx context.Context, visit func(DeadLetter) (bool, er
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", StreamDeadLetter, translate(err))
 		}
-		sequence = raw.Sequence + 1
+		if sequence = raw.Sequence + 1; raw.Sequence > state.LastSeq {
+			return nil
+		}
 		d, err := ParseDeadLetter(Message{Subject: raw.Subject, Header: raw.Header, Data: raw.Data, Sequence: raw.Sequence})
 		if err != nil {
 			c.log.Warn("the dead letters hold something else; skipping it", "error", err)
@@ -318,4 +321,5 @@ func (c *Conn) scanLetters(ctx context.Context, visit func(DeadLetter) (bool, er
 			return err
 		}
 	}
+	return nil
 }

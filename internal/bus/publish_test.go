@@ -231,3 +231,71 @@ func TestReflectSubject(t *testing.T) {
 		}
 	}
 }
+
+// A full stream is back-pressure: it refuses, and takes again once a worker
+// has drained it.
+func TestFullStream(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	conn := s.connect(t)
+	if err := conn.EnsureStreams(t.Context(), bus.StreamConfig{TracesMaxBytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	large := func(i int) bus.Message {
+		return bus.Message{Subject: traceSubject, ID: fmt.Sprint("large/", i), Data: make([]byte, 100<<10)}
+	}
+	var err error
+	stored := 0
+	for ; err == nil; stored++ {
+		_, err = conn.Publish(t.Context(), large(stored))
+	}
+	stored--
+	if !errors.Is(err, bus.ErrFull) || stored < 5 {
+		t.Fatalf("Publish = %v after %d messages, want ErrFull after about 10", err, stored)
+	}
+	rest := []bus.Message{large(stored), large(stored + 1), large(stored + 2)}
+	if _, err := conn.PublishAll(t.Context(), rest); !errors.Is(err, bus.ErrFull) {
+		t.Fatalf("PublishAll = %v, want ErrFull", err)
+	}
+	// While PublishAll waits, a worker makes room.
+	published := make(chan error, 1)
+	go func() {
+		for {
+			_, err := conn.PublishAll(t.Context(), rest)
+			if !errors.Is(err, bus.ErrFull) {
+				published <- err
+				return
+			}
+		}
+	}()
+	var seen calls
+	run(t, conn, options(), func(_ context.Context, batch []bus.Message) []error {
+		seen.add(batch)
+		return make([]error, len(batch))
+	})
+	if err := receive(t, "PublishAll succeeds", published); err != nil {
+		t.Fatalf("PublishAll = %v, want nil once there is room", err)
+	}
+	eventually(t, "all handled", func() bool { return seen.distinct() == stored+len(rest) })
+	letters(t, conn, 0)
+}
+
+func TestPublishWithoutStreamSaysSo(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	conn := s.connect(t)
+	if _, err := conn.Publish(t.Context(), messages(1)[0]); !errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), traceSubject) {
+		t.Errorf("Publish = %v, want ErrUnavailable naming the subject", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := conn.PublishAll(ctx, messages(3)); !errors.Is(err, bus.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("PublishAll = %v, want ErrUnavailable when ctx ends", err)
+	}
+	if err := conn.SaveState(t.Context(), "a", nil); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("SaveState without a bucket = %v, want ErrNotFound", err)
+	}
+	if err := conn.PublishCore("hindsight.v1.live.x", []byte("y")); err != nil {
+		t.Errorf("PublishCore with nobody listening = %v, want nil", err)
+	}
+}
