@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -37,7 +38,8 @@ const (
 
 // Step is one decision of the agent. Its JSON is the stable shape of `hindsight tasks --json`.
 type Step struct {
-	// Step counts from 1 within the task, in order of time, unless the producer numbered every step itself.
+	// Step counts from 1 within the task, in order of time, unless the producer numbered every step itself; then the
+	// steps have its numbers and order.
 	Step            int             `json:"step"`
 	Tool            string          `json:"tool"`
 	Parameters      json.RawMessage `json:"parameters"`
@@ -115,7 +117,7 @@ func BuildTask(evs []events.Event, closed bool) Task {
 		Closed: closed, Events: len(evs), Revision: Revision(len(evs), closed),
 		StartedAt: evs[0].Time, EndedAt: evs[0].Time, Steps: []Step{},
 	}
-	b := builder{task: &t, byCall: map[string]int{}}
+	b := builder{task: &t, byCall: map[call]int{}}
 	for _, e := range evs {
 		b.add(e)
 	}
@@ -126,25 +128,34 @@ func BuildTask(evs []events.Event, closed bool) Task {
 // distinctInOrder removes repeated ids and sorts: by the producer's numbers where every event has one, else by time,
 // with start first and end last among events of one instant. The last key is the id, so that the order is total.
 func distinctInOrder(evs []events.Event) []events.Event {
-	seen := make(map[string]bool, len(evs))
+	at := make(map[string]int, len(evs))
 	out := make([]events.Event, 0, len(evs))
-	numbered := true
 	for _, e := range evs {
-		if seen[e.ID] {
-			continue
+		i, again := at[e.ID]
+		if !again {
+			at[e.ID] = len(out)
+			out = append(out, e)
+		} else if compareCopies(e, out[i]) < 0 {
+			out[i] = e
 		}
-		seen[e.ID] = true
-		numbered = numbered && e.Seq > 0
-		out = append(out, e)
 	}
+	numbered := !slices.ContainsFunc(out, func(e events.Event) bool { return e.Seq <= 0 })
 	slices.SortFunc(out, func(a, b events.Event) int {
-		byTime := a.Time.Compare(b.Time)
+		bySeq := 0
 		if numbered {
-			byTime = 0
+			bySeq = cmp.Compare(a.Seq, b.Seq)
 		}
-		return cmp.Or(byTime, cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), cmp.Compare(rank(a.Kind), rank(b.Kind)), strings.Compare(a.ID, b.ID))
+		return cmp.Or(bySeq, a.Time.Compare(b.Time), cmp.Compare(rank(a.Kind), rank(b.Kind)), cmp.Compare(a.Seq, b.Seq), strings.Compare(a.ID, b.ID))
 	})
 	return out
+}
+
+// compareCopies orders events of one id. They are equal unless a producer breaks the rule that an event never changes,
+// and even then the task must not depend on which copy comes first.
+func compareCopies(a, b events.Event) int {
+	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Kind, b.Kind), bytes.Compare(a.Data, b.Data),
+		strings.Compare(a.AgentID, b.AgentID), strings.Compare(a.SessionID, b.SessionID), strings.Compare(a.UserID, b.UserID),
+		strings.Compare(a.GoalID, b.GoalID))
 }
 
 func rank(k events.Kind) int {
@@ -161,11 +172,13 @@ func rank(k events.Kind) int {
 	}
 }
 
+// call names one call of a tool: ids of calls are unique for their tool only.
+type call struct{ id, tool string }
+
 // builder gathers one task; its fields are what the events said so far.
 type builder struct {
 	task      *Task
-	byCall    map[string]int
-	numbers   []int
+	byCall    map[call]int
 	confirmed int
 	firstUser string
 }
@@ -238,38 +251,42 @@ func (b *builder) addStep(e events.Event) {
 		return
 	}
 	step := Step{
-		Tool: s.Tool, Parameters: s.Parameters, Status: s.Status, Result: events.Text(s.Result), ErrorType: s.ErrorType,
+		Step: s.Step, Tool: s.Tool, Parameters: s.Parameters, Status: s.Status, Result: events.Text(s.Result), ErrorType: s.ErrorType,
 		ErrorMessage: s.ErrorMessage, ExecutionTimeMS: s.ExecutionTimeMS, Reasoning: s.Reasoning, CallID: s.CallID,
 		EventID: e.ID, Time: e.Time,
 	}
 	if len(step.Parameters) == 0 || string(step.Parameters) == "null" {
 		step.Parameters = json.RawMessage("{}")
 	}
-	if at, again := b.byCall[s.CallID]; again && s.CallID != "" && b.task.Steps[at].Tool == s.Tool {
-		mergeStep(&b.task.Steps[at], step)
-		return
-	}
 	if s.CallID != "" {
-		b.byCall[s.CallID] = len(b.task.Steps)
+		c := call{id: s.CallID, tool: s.Tool}
+		if at, again := b.byCall[c]; again {
+			b.task.Steps[at] = mergeSteps(b.task.Steps[at], step)
+			return
+		}
+		b.byCall[c] = len(b.task.Steps)
 	}
 	b.task.Steps = append(b.task.Steps, step)
-	b.numbers = append(b.numbers, s.Step)
 }
 
-// mergeStep joins two reports of the same call (a coding agent sends it as a log record and as a span). A failure is
-// believed over a success: emitters report success for commands that failed.
-func mergeStep(into *Step, other Step) {
-	if other.Status == events.StatusFailure {
-		into.Status = other.Status
+// mergeSteps joins two reports of the same call (a coding agent sends it as a log record and as a span). A failure is
+// believed over a success, in all that it says: emitters report success for commands that failed.
+func mergeSteps(first, second Step) Step {
+	out, other := first, second
+	if second.Status == events.StatusFailure && first.Status != events.StatusFailure {
+		out, other = second, first
 	}
-	if string(into.Parameters) == "{}" {
-		into.Parameters = other.Parameters
+	if string(out.Parameters) == "{}" {
+		out.Parameters = other.Parameters
 	}
-	into.Result = cmp.Or(into.Result, other.Result)
-	into.ErrorType = cmp.Or(into.ErrorType, other.ErrorType)
-	into.ErrorMessage = cmp.Or(into.ErrorMessage, other.ErrorMessage)
-	into.ExecutionTimeMS = cmp.Or(into.ExecutionTimeMS, other.ExecutionTimeMS)
-	into.Reasoning = cmp.Or(into.Reasoning, other.Reasoning)
+	out.Step = cmp.Or(out.Step, other.Step)
+	out.Result = cmp.Or(out.Result, other.Result)
+	out.ErrorType = cmp.Or(out.ErrorType, other.ErrorType)
+	out.ErrorMessage = cmp.Or(out.ErrorMessage, other.ErrorMessage)
+	out.ExecutionTimeMS = cmp.Or(out.ExecutionTimeMS, other.ExecutionTimeMS)
+	out.Reasoning = cmp.Or(out.Reasoning, other.Reasoning)
+	out.EventID, out.Time = first.EventID, first.Time
+	return out
 }
 
 // addFinish lets the best-confirmed word on the outcome win, and among equals the last.
@@ -309,7 +326,7 @@ func (b *builder) addRecall(e events.Event) {
 	}
 	b.task.Withheld = b.task.Withheld || r.Withheld
 	for _, item := range r.Items {
-		if !slices.Contains(b.task.Recalled, item.ID) {
+		if item.ID != "" && !slices.Contains(b.task.Recalled, item.ID) {
 			b.task.Recalled = append(b.task.Recalled, item.ID)
 		}
 	}
@@ -318,26 +335,28 @@ func (b *builder) addRecall(e events.Event) {
 func (b *builder) finish() {
 	t := b.task
 	t.Goal = cmp.Or(t.Goal, b.firstUser)
-	own := producerNumbers(b.numbers)
-	for i := range t.Steps {
-		t.Steps[i].Step = i + 1
-		if own {
-			t.Steps[i].Step = b.numbers[i]
+	if numberedByProducer(t.Steps) {
+		slices.SortFunc(t.Steps, func(a, b Step) int { return cmp.Compare(a.Step, b.Step) })
+	} else {
+		for i := range t.Steps {
+			t.Steps[i].Step = i + 1
 		}
-		if t.Steps[i].Status == events.StatusFailure {
+	}
+	for _, s := range t.Steps {
+		if s.Status == events.StatusFailure {
 			t.Errors++
 		}
 	}
 }
 
-// producerNumbers reports whether the producer gave every step a number of its own.
-func producerNumbers(numbers []int) bool {
-	seen := make(map[int]bool, len(numbers))
-	for _, n := range numbers {
-		if n <= 0 || seen[n] {
+// numberedByProducer reports whether the producer gave every step a number of its own.
+func numberedByProducer(steps []Step) bool {
+	seen := make(map[int]bool, len(steps))
+	for _, s := range steps {
+		if s.Step <= 0 || seen[s.Step] {
 			return false
 		}
-		seen[n] = true
+		seen[s.Step] = true
 	}
 	return true
 }
