@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,6 +57,9 @@ func TestMain(m *testing.M) {
 // childSmall in the environment makes a child's limits small.
 const childSmall = "HINDSIGHT_ENGINE_TEST_SMALL"
 
+// childPort in the environment is the port of a child's ClickHouse.
+const childPort = "HINDSIGHT_ENGINE_TEST_PORT"
+
 // childReady is the first line that a child prints.
 type childReady struct {
 	ClickHouse, NATS string
@@ -77,6 +82,11 @@ func serveChild(dir string) error {
 		options.Queries, options.Queue = 1, 1
 		options.MaxBody, options.MaxQueryText = 1<<20, 1<<20
 		options.MaxQueryMemory = 200 << 20
+	}
+	if text := os.Getenv(childPort); text != "" {
+		if options.Port, err = strconv.Atoi(text); err != nil {
+			return err
+		}
 	}
 	ch, err := engine.StartClickHouse(ctx, options)
 	if err != nil {
@@ -130,6 +140,27 @@ type child struct {
 
 func startChild(t *testing.T, dir string, env ...string) *child {
 	t.Helper()
+	c, line := newChild(t, dir, env...)
+	if err := json.Unmarshal(line, &c.childReady); err != nil {
+		_ = c.cmd.Wait()
+		t.Fatalf("the child's first line is %q: %v; stderr: %s", line, err, c.stderr)
+	}
+	return c
+}
+
+// failChild starts a child that cannot run and returns what it says.
+func failChild(t *testing.T, dir string, env ...string) string {
+	t.Helper()
+	c, line := newChild(t, dir, env...)
+	if err := c.cmd.Wait(); err == nil || len(line) != 0 {
+		t.Fatalf("the child ended with %v and said %q, want a failure", err, line)
+	}
+	return c.stderr.String()
+}
+
+// newChild returns the process and its first line, empty if it ended.
+func newChild(t *testing.T, dir string, env ...string) (*child, []byte) {
+	t.Helper()
 	library, err := engine.FindChDB(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
@@ -148,14 +179,10 @@ func startChild(t *testing.T, dir string, env ...string) *child {
 	t.Cleanup(func() { _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })
 	c.stdout = bufio.NewReader(out)
 	line, err := c.stdout.ReadBytes('\n')
-	if err != nil {
-		_ = c.cmd.Wait()
-		t.Fatalf("child said nothing: %v; stderr: %s", err, c.stderr)
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
 	}
-	if err := json.Unmarshal(line, &c.childReady); err != nil {
-		t.Fatalf("the child's first line is %q: %v", line, err)
-	}
-	return c
+	return c, line
 }
 
 // kill ends the child without warning.
