@@ -288,6 +288,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("%d items after the break", count)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var items []importer.Item
 	for item := range newImporter(t, nil).Read(ctx, path) {
 		items = append(items, item)

@@ -82,7 +82,9 @@ func FuzzAuto(f *testing.F) {
 	packed := zip(f, []byte(good))
 	for _, seed := range [][]byte{
 		[]byte(good), []byte(startLine + "\n" + stepLine), packed, packed[:len(packed)/2], append(bytes.Clone(packed), packed...),
-		[]byte("\uFEFF\r\n" + good), {0x1f, 0x8b}, []byte("\xff\xfe{"), []byte("[1]"), nil,
+		[]byte("\uFEFF\r\n" + good),
+		{0x1f, 0x8b},
+		[]byte("\xff\xfe{"), []byte("[1]"), nil,
 	} {
 		f.Add(seed)
 	}

@@ -263,8 +263,14 @@ func TestTrajectoryIdentity(t *testing.T) {
 		t.Errorf("task id %q is not 32 hexadecimal digits", base)
 	}
 	for _, same := range []map[string]any{
-		{"trial": "2"}, {"trial": json.RawMessage("2.0")}, {"trial": json.RawMessage("20e-1")},
-		{"labels": nil}, {"task": nil}, {"outcome": nil}, {"steps": []any{}}, {"started_at": "2025-01-01T00:00:00"},
+		{"trial": "2"},
+		{"trial": json.RawMessage("2.0")},
+		{"trial": json.RawMessage("20e-1")},
+		{"labels": nil},
+		{"task": nil},
+		{"outcome": nil},
+		{"steps": []any{}},
+		{"started_at": "2025-01-01T00:00:00"},
 	} {
 		if got := id(same); got != base {
 			t.Errorf("%v changes the task id", same)
@@ -272,8 +278,14 @@ func TestTrajectoryIdentity(t *testing.T) {
 	}
 	seen := map[string]bool{base: true}
 	for _, other := range []map[string]any{
-		{"trial": 3}, {"trial": -2}, {"task_id": "t8"}, {"run": "model-b"}, {"source": "shop/return"}, {"source": "shop/returnsm", "run": "odel-a"},
-		{"trial": "t7", "task_id": "2"}, {"trial": 2.5},
+		{"trial": 3},
+		{"trial": -2},
+		{"task_id": "t8"},
+		{"run": "model-b"},
+		{"source": "shop/return"},
+		{"source": "shop/returnsm", "run": "odel-a"},
+		{"trial": "t7", "task_id": "2"},
+		{"trial": 2.5},
 	} {
 		got := id(other)
 		if seen[got] {
