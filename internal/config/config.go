@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +30,10 @@ var ErrInvalid = errors.New("invalid setting")
 
 // Config holds every setting. The field tags are its documentation: `env` the variable, `key` the place in
 // hindsight.yaml, `default` the built-in value, `help` what it means, `min` and `max` the bounds of numbers and
-// durations, `secret` that it is never printed.
+// durations, `form` what a text must be like, `secret` that its credentials are never printed.
 type Config struct {
-	DataDir   string `env:"HINDSIGHT_DATA_DIR" key:"data_dir" default:"~/.hindsight" help:"folder of the embedded engines' data"`
-	Namespace string `env:"HINDSIGHT_NAMESPACE" key:"namespace" default:"default" help:"namespace of commands that are given none"`
+	DataDir   string `env:"HINDSIGHT_DATA_DIR" key:"data_dir" default:"~/.hindsight" form:"path" help:"folder of the embedded engines' data"`
+	Namespace string `env:"HINDSIGHT_NAMESPACE" key:"namespace" default:"default" form:"namespace" help:"namespace of commands that are given none"`
 	Bind      string `env:"HINDSIGHT_BIND" key:"bind" default:"127.0.0.1" help:"address that health and metrics listen on; the embedded engines stay on loopback"`
 
 	NATSPort       int `env:"HINDSIGHT_NATS_PORT" key:"nats.port" default:"4222" min:"1" max:"65535" help:"port of the embedded NATS"`
@@ -42,10 +43,10 @@ type Config struct {
 
 	NATSURL       string `env:"HINDSIGHT_NATS_URL" key:"nats.url" secret:"url" help:"NATS server to use instead of the embedded one"`
 	ClickHouseURL string `env:"HINDSIGHT_CLICKHOUSE_URL" key:"clickhouse.url" secret:"url" help:"ClickHouse server to use instead of the embedded one, http(s):// or clickhouse://"`
-	Database      string `env:"HINDSIGHT_CLICKHOUSE_DATABASE" key:"clickhouse.database" default:"hindsight" help:"ClickHouse database that holds everything"`
+	Database      string `env:"HINDSIGHT_CLICKHOUSE_DATABASE" key:"clickhouse.database" default:"hindsight" form:"database" help:"ClickHouse database that holds everything"`
 
-	EnginesDir  string `env:"HINDSIGHT_ENGINES_DIR" key:"engines.dir" help:"folder with the engine libraries that 'make setup' fetched; empty looks for .engines"`
-	ChDBLibrary string `env:"HINDSIGHT_CHDB_LIBRARY" key:"engines.chdb_library" help:"libchdb.so itself, instead of looking for it"`
+	EnginesDir  string `env:"HINDSIGHT_ENGINES_DIR" key:"engines.dir" form:"path" help:"folder with the engine libraries that 'make setup' fetched; empty looks for .engines"`
+	ChDBLibrary string `env:"HINDSIGHT_CHDB_LIBRARY" key:"engines.chdb_library" form:"path" help:"libchdb.so itself, instead of looking for it"`
 
 	TracesMaxBytes      int64         `env:"HINDSIGHT_TRACES_MAX_BYTES" key:"nats.traces_max_bytes" default:"1073741824" min:"1048576" help:"size of the stream TRACES in bytes; a full stream is back-pressure to publishers"`
 	Replicas            int           `env:"HINDSIGHT_NATS_REPLICAS" key:"nats.replicas" default:"1" min:"1" max:"5" help:"copies that JetStream keeps of each stream; 3 on a cluster"`
@@ -54,7 +55,7 @@ type Config struct {
 	TaskIdle            time.Duration `env:"HINDSIGHT_TASK_IDLE" key:"task.idle" default:"15m" min:"1s" help:"silence after which an unfinished task is closed"`
 	TaskQuiet           time.Duration `env:"HINDSIGHT_TASK_QUIET" key:"task.quiet" default:"2s" min:"10ms" help:"silence after which a finished task is closed, so that late events still belong to it"`
 	SweepInterval       time.Duration `env:"HINDSIGHT_SWEEP_INTERVAL" key:"task.sweep_interval" default:"1s" min:"10ms" help:"pause between two looks for tasks to close"`
-	LogLevel            string        `env:"HINDSIGHT_LOG_LEVEL" key:"log.level" default:"info" help:"debug, info, warn or error"`
+	LogLevel            string        `env:"HINDSIGHT_LOG_LEVEL" key:"log.level" default:"info" form:"level" help:"debug, info, warn or error"`
 
 	sources map[string]string
 }
@@ -73,16 +74,22 @@ type Setting struct {
 // fileVariable names the settings file; it can't be in the file itself.
 const fileVariable = "HINDSIGHT_CONFIG"
 
+// Values of [Setting.Source] that are no path.
+const (
+	fromDefault     = "default"
+	fromEnvironment = "environment"
+)
+
 // Load reads the settings. getenv is os.Getenv in a program. The file is the one that HINDSIGHT_CONFIG names, else
 // hindsight.yaml in the data directory, where it may be absent.
 func Load(getenv func(string) string) (*Config, error) {
 	c := &Config{sources: map[string]string{}}
 	for _, f := range fields() {
-		if err := c.set(f, f.Tag.Get("default"), "default"); err != nil {
+		if err := c.set(f, f.Tag.Get("default"), fromDefault); err != nil {
 			return nil, err
 		}
 	}
-	path, required := getenv(fileVariable), true
+	path, required := expand(getenv(fileVariable)), true
 	if path == "" {
 		path, required = filepath.Join(expand(cmp.Or(getenv("HINDSIGHT_DATA_DIR"), c.DataDir)), "hindsight.yaml"), false
 	}
@@ -91,12 +98,12 @@ func Load(getenv func(string) string) (*Config, error) {
 	}
 	for _, f := range fields() {
 		if value := getenv(f.Tag.Get("env")); value != "" {
-			if err := c.set(f, value, "environment"); err != nil {
+			if err := c.set(f, value, fromEnvironment); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return c, c.check()
+	return c, nil
 }
 
 func (c *Config) readFile(path string, required bool) error {
@@ -107,12 +114,14 @@ func (c *Config) readFile(path string, required bool) error {
 	if err != nil {
 		return fmt.Errorf("read settings file: %w", err)
 	}
-	var tree map[string]any
+	var tree map[string]yaml.Node
 	if err := yaml.Unmarshal(raw, &tree); err != nil {
-		return fmt.Errorf("%w: %s is not YAML: %w", ErrInvalid, path, err)
+		return fmt.Errorf("%w: %s is not YAML of keys and values: %w", ErrInvalid, path, err)
 	}
-	values := map[string]string{}
-	flatten("", tree, values)
+	values := map[string]yaml.Node{}
+	if err := flatten("", tree, values); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
 	for _, f := range fields() {
 		key := f.Tag.Get("key")
 		value, found := values[key]
@@ -120,24 +129,55 @@ func (c *Config) readFile(path string, required bool) error {
 			continue
 		}
 		delete(values, key)
-		if err := c.set(f, value, path); err != nil {
-			return err
+		switch {
+		case value.Kind != yaml.ScalarNode:
+			return fmt.Errorf("%w: %s: %s must have a single value", ErrInvalid, path, key)
+		case value.ShortTag() == "!!null": // A key without a value sets nothing.
+		default:
+			if err := c.set(f, value.Value, path); err != nil {
+				return err
+			}
 		}
 	}
-	if unknown := slices.Sorted(maps.Keys(values)); len(unknown) > 0 {
-		return fmt.Errorf("%w: %s has the unknown key %q: 'hindsight config' lists the keys", ErrInvalid, path, unknown[0])
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		value := values[key]
+		if value.ShortTag() == "!!null" && isSection(key) {
+			continue
+		}
+		return fmt.Errorf("%w: %s has the unknown key %q: 'hindsight config' lists the keys", ErrInvalid, path, key)
 	}
 	return nil
 }
 
-func flatten(prefix string, tree map[string]any, into map[string]string) {
+// flatten turns the keys of sections into dotted ones, and goes no deeper than there are sections: an anchor may contain
+// itself. Values stay as they were written, since YAML would take 0123 or 2026-01-01 for something else than a text.
+func flatten(prefix string, tree, into map[string]yaml.Node) error {
 	for key, value := range tree {
-		if sub, ok := value.(map[string]any); ok {
-			flatten(prefix+key+".", sub, into)
+		key = prefix + key
+		if value.Kind == yaml.AliasNode {
+			value = *value.Alias
+		}
+		if value.Kind == yaml.MappingNode && isSection(key) {
+			var sub map[string]yaml.Node
+			if err := value.Decode(&sub); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if err := flatten(key+".", sub, into); err != nil {
+				return err
+			}
 			continue
 		}
-		into[prefix+key] = fmt.Sprint(value)
+		if _, twice := into[key]; twice {
+			return fmt.Errorf("%s is given twice", key)
+		}
+		into[key] = value
 	}
+	return nil
+}
+
+// isSection reports whether keys of settings are below this one.
+func isSection(key string) bool {
+	return slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return strings.HasPrefix(f.Tag.Get("key"), key+".") })
 }
 
 // fields are the settings of [Config] in their order of declaration.
@@ -153,11 +193,8 @@ func fields() []reflect.StructField {
 }
 
 func (c *Config) set(f reflect.StructField, value, source string) error {
-	name := f.Tag.Get("env")
 	field := reflect.ValueOf(c).Elem().FieldByIndex(f.Index)
-	fail := func(what string) error {
-		return fmt.Errorf("%w: %s=%q (from %s): %s", ErrInvalid, name, value, source, what)
-	}
+	fail := func(what string) error { return invalid(f, value, source, what) }
 	switch {
 	case f.Type == reflect.TypeFor[time.Duration]():
 		d, err := time.ParseDuration(value)
@@ -181,24 +218,44 @@ func (c *Config) set(f reflect.StructField, value, source string) error {
 		}
 		field.SetInt(n)
 	default:
+		if what := checkForm(f.Tag.Get("form"), value); what != "" {
+			return fail(what)
+		}
+		if f.Tag.Get("form") == "path" {
+			value = expand(value)
+		}
 		field.SetString(value)
 	}
-	c.sources[name] = source
+	c.sources[f.Tag.Get("env")] = source
 	return nil
 }
 
-func (c *Config) check() error {
-	c.DataDir = expand(c.DataDir)
-	if err := events.ValidateNamespace(c.Namespace); err != nil {
-		return fmt.Errorf("%w: HINDSIGHT_NAMESPACE: %w", ErrInvalid, err)
+// invalid says which setting can't be used, by the name it was set with, where that was, and what is allowed.
+func invalid(f reflect.StructField, value, source, what string) error {
+	name := f.Tag.Get("env")
+	if source != fromDefault && source != fromEnvironment {
+		name = f.Tag.Get("key")
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
-		return fmt.Errorf("%w: HINDSIGHT_LOG_LEVEL=%q: it must be debug, info, warn or error", ErrInvalid, c.LogLevel)
+	return fmt.Errorf("%w: %s=%q (from %s): %s", ErrInvalid, name, value, source, what)
+}
+
+// checkForm says what a text must be like when it is not, by the tag `form`.
+func checkForm(form, value string) string {
+	switch form {
+	case "namespace":
+		if events.ValidateNamespace(value) != nil {
+			return "it must be tenant or tenant.team, each 1 to 64 characters of a-z, 0-9, _ and -"
+		}
+	case "level":
+		if !slices.Contains([]string{"debug", "info", "warn", "error"}, value) {
+			return "it must be debug, info, warn or error"
+		}
+	case "database":
+		if strings.Trim(value, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || value == "" || value == "default" {
+			return "it must be of a-z, 0-9 and _, and not 'default'"
+		}
 	}
-	if strings.Trim(c.Database, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || c.Database == "" || c.Database == "default" {
-		return fmt.Errorf("%w: HINDSIGHT_CLICKHOUSE_DATABASE=%q: it must be of a-z, 0-9 and _, and not 'default'", ErrInvalid, c.Database)
-	}
-	return nil
+	return ""
 }
 
 // expand turns a leading ~ into the home directory.
@@ -230,7 +287,7 @@ func (c *Config) Settings() []Setting {
 	for _, f := range fields() {
 		value := fmt.Sprint(reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Interface())
 		if f.Tag.Get("secret") != "" {
-			value = string(events.MaskText(value))
+			value = maskURLs(value)
 		}
 		out = append(out, Setting{
 			Name: f.Tag.Get("env"), Key: f.Tag.Get("key"), Value: value, Default: f.Tag.Get("default"),
@@ -238,6 +295,14 @@ func (c *Config) Settings() []Setting {
 		})
 	}
 	return out
+}
+
+// credentials are what stands before the host of each URL in a list separated by commas: a user and password, or a token.
+var credentials = regexp.MustCompile(`(^|,)(\s*[a-zA-Z0-9+.-]+://)?[^,]*@`)
+
+// maskURLs hides what is secret in a setting that holds the addresses of servers.
+func maskURLs(value string) string {
+	return events.MaskText(credentials.ReplaceAllString(value, "$1$2***@"))
 }
 
 // Unknown returns the HINDSIGHT_ variables of an environment (as os.Environ gives it) that are no setting: most
