@@ -10,9 +10,9 @@ import (
 // the first): exponential from low to high, then shortened by up to a third at
 // random so that those who failed together do not come back together.
 func delay(failures int, low, high time.Duration) time.Duration {
-	d := high
-	if shift := failures - 1; shift < 30 && low<<max(shift, 0) < high {
-		d = low << max(shift, 0)
+	d := min(low, high)
+	for i := 1; i < failures && d < high; i++ {
+		d = min(2*d, high)
 	}
 	return d - time.Duration(rand.Int64N(int64(d)/3+1)) //nolint:gosec // spreading load needs no secrecy
 }

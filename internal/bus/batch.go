@@ -101,14 +101,26 @@ func (b *batch) close() {
 	b.beating.Wait()
 }
 
-// settle carries out the verdicts.
+// settle carries out the verdicts on messages that were handled together.
 func (b *batch) settle(ctx context.Context, deliveries []*delivery, verdicts []error) {
-	var dead []*delivery
-	var letters []DeadLetter
+	var (
+		dead    []*delivery
+		letters []DeadLetter
+		retried int
+		longest time.Duration
+		example error
+	)
 	for i, d := range deliveries {
-		if letter := b.settleOne(d, verdicts[i]); letter != nil {
+		switch letter, wait := b.settleOne(d, verdicts[i], len(deliveries) == 1); {
+		case letter != nil:
 			dead, letters = append(dead, d), append(letters, *letter)
+		case wait > 0:
+			retried++
+			longest, example = max(longest, wait), verdicts[i]
 		}
+	}
+	if retried > 0 { // one line, for during an outage it is all of them
+		b.w.o.Logger.Warn("messages will be tried again", "messages", retried, "longest_wait", longest, "last_error", example)
 	}
 	if len(dead) > 0 {
 		b.bury(ctx, dead, letters)
@@ -116,58 +128,33 @@ func (b *batch) settle(ctx context.Context, deliveries []*delivery, verdicts []e
 }
 
 // settleOne carries out one verdict, unless it asks for a dead letter, which it
-// returns.
-func (b *batch) settleOne(d *delivery, verdict error) *DeadLetter {
+// returns. wait is how long the message waits for another attempt.
+func (b *batch) settleOne(d *delivery, verdict error, alone bool) (letter *DeadLetter, wait time.Duration) {
 	w := b.w
-	if verdict == nil {
+	switch {
+	case verdict == nil:
 		w.ledger.forget(d.Sequence)
 		w.metrics.acked.Inc()
 		b.end(d, "ack", d.raw.Ack)
-		return nil
-	}
-	if errors.Is(verdict, errNotTried) {
+		return nil, 0
+	case errors.Is(verdict, errNotTried):
 		w.metrics.retried.Inc()
 		b.end(d, "nak", d.raw.Nak)
-		return nil
+		return nil, 0
 	}
 	r := w.ledger.get(d.Sequence)
-	var (
-		discard  *discardError
-		away     *waitError
-		panicked *panicError
-		reason   string
-		wait     time.Duration
-	)
-	switch {
-	case errors.As(verdict, &discard):
-		reason = discard.reason
-		r.failures++
-	case errors.As(verdict, &away):
-		r.waits++
-		wait = delay(r.waits, w.o.MinBackoff, w.o.MaxBackoff)
-	default:
-		r.failures, r.waits = r.failures+1, 0
-		wait = delay(r.failures, w.o.MinBackoff, w.o.MaxBackoff)
-		if r.failures >= w.o.MaxAttempts {
-			reason = ReasonExhausted
-			if errors.As(verdict, &panicked) {
-				reason = ReasonPanic
-			}
-		}
-	}
-	if reason != "" {
+	if reason := r.judge(verdict, alone, w.o.MaxAttempts); reason != "" {
 		return &DeadLetter{
 			ID: letterID(w.o.Stream, b.created, d.Sequence), Stream: w.o.Stream, Subject: d.Subject, Sequence: d.Sequence,
 			MessageID: d.ID, Header: d.Header, Payload: d.Data, Reason: reason, Error: verdict.Error(),
 			Attempts: r.failures, Time: time.Now().UTC(),
-		}
+		}, 0
 	}
 	w.ledger.put(d.Sequence, r)
 	w.metrics.retried.Inc()
-	w.o.Logger.Warn("message will be tried again", "sequence", d.Sequence, "subject", d.Subject, "failures", r.failures,
-		"retry_in", wait, "error", verdict)
+	wait = max(delay(max(r.waits, r.failures), w.o.MinBackoff, w.o.MaxBackoff), 1) // 0 is no delay but the server's choice
 	b.end(d, "nak", func() error { return d.raw.NakWithDelay(wait) })
-	return nil
+	return nil, wait
 }
 
 // bury publishes dead letters and only then ends the originals. What is
@@ -175,7 +162,7 @@ func (b *batch) settleOne(d *delivery, verdict error) *DeadLetter {
 func (b *batch) bury(ctx context.Context, dead []*delivery, letters []DeadLetter) {
 	w := b.w
 	if err := b.post(ctx, letters); err != nil {
-		w.o.Logger.Error("cannot write dead letters; the messages stay and will be tried again", "messages", len(dead), "error", err)
+		w.o.Logger.Error("cannot write dead letters; their messages stay and will be tried again", "messages", len(dead), "error", err)
 		for _, d := range dead {
 			w.metrics.retried.Inc()
 			b.end(d, "nak", func() error { return d.raw.NakWithDelay(delay(1, w.o.MaxBackoff, w.o.MaxBackoff)) })
@@ -185,10 +172,10 @@ func (b *batch) bury(ctx context.Context, dead []*delivery, letters []DeadLetter
 	for i, d := range dead {
 		w.ledger.forget(d.Sequence)
 		w.metrics.deadLettered.WithLabelValues(letters[i].Reason).Inc()
-		w.o.Logger.Error("message became a dead letter", "sequence", d.Sequence, "subject", d.Subject, "letter", letters[i].ID,
-			"reason", letters[i].Reason, "error", letters[i].Error)
 		b.end(d, "term", d.raw.Term)
 	}
+	w.o.Logger.Error("messages became dead letters", "messages", len(dead), "first_letter", letters[0].ID, "subject", letters[0].Subject,
+		"reason", letters[0].Reason, "error", letters[0].Error)
 }
 
 // post publishes letters. A letter about a dead letter would breed for ever,

@@ -17,6 +17,9 @@ import (
 const (
 	dialTimeout  = 2 * time.Second
 	closeTimeout = 5 * time.Second
+	// pingInterval and two missing answers bound how long a dead connection
+	// goes unnoticed.
+	pingInterval = 10 * time.Second
 	// requestTimeout bounds a request to the server whose context has no
 	// deadline of its own.
 	requestTimeout = 5 * time.Second
@@ -71,6 +74,8 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.DrainTimeout(closeTimeout),
+		nats.PingInterval(pingInterval),
+		nats.IgnoreAuthErrorAbort(), // credentials are changed on running clusters, too
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil when we close it ourselves
 				o.Logger.Warn("lost connection to NATS", "url", address, "error", err)

@@ -5,8 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -251,7 +251,7 @@ func FuzzParseDeadLetter(f *testing.F) {
 		if d.ID == "" || d.Stream == "" || d.Subject == "" || d.Time.Location() != time.UTC || d.Attempts < 0 || d.CutFrom < 0 {
 			t.Errorf("accepted %+v", d)
 		}
-		if fmt.Sprint(d.Sequence) != strings.TrimLeft(sequence, "0+") && d.Sequence != 0 {
+		if strconv.FormatUint(d.Sequence, 10) != strings.TrimLeft(sequence, "0+") && d.Sequence != 0 {
 			t.Errorf("sequence %q became %d", sequence, d.Sequence)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,7 +72,15 @@ func translate(err error) error {
 		}
 	}
 	switch apiCode(err) {
-	case codeStoreFailed, codeInsufficient, codeMemoryExceeded, codeStorageExceeded, codeAccountResources:
+	case codeStoreFailed: // the one code for whatever the store says
+		switch text := err.Error(); {
+		case strings.Contains(text, "too large"):
+			return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		case strings.Contains(text, "closed"): // the server is stopping
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case codeInsufficient, codeMemoryExceeded, codeStorageExceeded, codeAccountResources:
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
@@ -79,6 +88,7 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case jetstream.JSErrCodeStreamNotFound, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeMessageNotFound:
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	default: // no error of JetStream, or one about the request itself
 	}
 	for _, missing := range []error{jetstream.ErrKeyNotFound, jetstream.ErrKeyDeleted, jetstream.ErrBucketNotFound} {
 		if errors.Is(err, missing) {

@@ -1,6 +1,9 @@
 package bus
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
 
 // ledgerLimit is how many messages one generation of a ledger remembers.
 const ledgerLimit = 1 << 15
@@ -11,11 +14,40 @@ type record struct {
 	waits    int // in a row
 }
 
+// judge counts a verdict that is neither success nor to be ignored, and says
+// why the message becomes a dead letter, if it does. What failed beside others
+// may be innocent, so the last attempt must have been on its own.
+func (r *record) judge(verdict error, alone bool, maxAttempts int) (reason string) {
+	var (
+		discard  *discardError
+		away     *waitError
+		panicked *panicError
+	)
+	switch {
+	case errors.As(verdict, &discard):
+		r.failures++
+		return discard.reason
+	case errors.As(verdict, &away):
+		r.waits++
+		return ""
+	}
+	r.failures, r.waits = r.failures+1, 0
+	switch {
+	case r.failures < maxAttempts || !alone:
+		return ""
+	case errors.As(verdict, &panicked):
+		return ReasonPanic
+	default:
+		return ReasonExhausted
+	}
+}
+
 // ledger remembers the messages that failed, by their sequence in the stream.
 // The server's own count of deliveries would not do: it also grows while
 // something downstream is away and when workers stop. It is bounded by
 // forgetting those that were not touched longest; another process starts its
-// own, so a message may get more attempts than promised, never fewer.
+// own, so a message may get more attempts than promised, never fewer (and one
+// that kills the process each time is never given up).
 type ledger struct {
 	mu         sync.Mutex
 	young, old map[uint64]record

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -60,9 +61,7 @@ func (m Message) size() int {
 // empty.
 func (m Message) wire(id string) *nats.Msg {
 	header := make(nats.Header, len(m.Header)+1)
-	for key, values := range m.Header {
-		header[key] = values
-	}
+	maps.Copy(header, m.Header)
 	delete(header, jetstream.MsgIDHeader)
 	if id != "" {
 		header[jetstream.MsgIDHeader] = []string{id}

@@ -6,9 +6,14 @@ import (
 )
 
 // Discard is a handler's verdict that a message can never be handled: it
-// becomes a dead letter at once. reason is one of a few words to group by; err
-// may be nil.
-func Discard(reason string, err error) error { return &discardError{reason, err} }
+// becomes a dead letter at once. reason is one of a few words to group by,
+// "discarded" when empty; err may be nil.
+func Discard(reason string, err error) error {
+	if reason == "" {
+		reason = "discarded"
+	}
+	return &discardError{reason, err}
+}
 
 // Wait is a handler's verdict that something downstream is away: the message
 // is tried again, ever more slowly, and never becomes a dead letter for it.

@@ -19,9 +19,13 @@ const (
 	// pullWait is how long an idle worker's request stands; stopping waits
 	// for it, because leaving it behind could strand a message until AckWait.
 	pullWait = 500 * time.Millisecond
-	// aloneAfter is after how many failures a message is handled on its own,
-	// so that it cannot fail its neighbours.
-	aloneAfter = 2
+	// suspectAfter is after how many failures a message is kept away from
+	// those that did not fail.
+	suspectAfter = 2
+	// batchBytes bounds a batch, its first message aside.
+	batchBytes = 32 << 20
+	// minAckWait leaves room for three signs of life.
+	minAckWait = 100 * time.Millisecond
 	// abortGrace is what a handler has to return once its context is
 	// cancelled.
 	abortGrace = time.Second
@@ -42,13 +46,15 @@ type WorkerOptions struct {
 	Stream, Durable string
 	// FilterSubject limits what is delivered. Default: all of the stream.
 	FilterSubject string
-	// BatchSize is how many messages the handler gets at most. Default 1.
+	// BatchSize is how many messages the handler gets at most, up to 33 MiB
+	// of them. Default 1.
 	BatchSize int
 	// BatchWait is how long to collect a batch after its first message.
 	// Default 50 ms; it must be less than AckWait.
 	BatchWait time.Duration
 	// AckWait is after what silence of this process its messages go to
-	// another one; a handler may take any time. Default 30 s.
+	// another one; a handler may take any time. At least 100 ms, default
+	// 30 s.
 	AckWait time.Duration
 	// Concurrency is how many batches are handled at once. Default 1.
 	Concurrency int
@@ -57,7 +63,8 @@ type WorkerOptions struct {
 	// 2 × BatchSize × Concurrency + 1000.
 	MaxAckPending int
 	// MaxAttempts is after how many failures a message becomes a dead
-	// letter. Default 5.
+	// letter. Default 5. One that failed only beside others gets another
+	// attempt on its own first.
 	MaxAttempts int
 	// MinBackoff and MaxBackoff bound the wait before another attempt, which
 	// doubles each time. Default 500 ms and 1 min.
@@ -80,8 +87,11 @@ func (o *WorkerOptions) complete(c *Conn) error {
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.BatchWait, 50 * time.Millisecond}, {&o.AckWait, 30 * time.Second}, {&o.MinBackoff, 500 * time.Millisecond},
-		{&o.MaxBackoff, max(time.Minute, o.MinBackoff)}, {&o.DrainTimeout, 20 * time.Second},
+		{&o.BatchWait, 50 * time.Millisecond},
+		{&o.AckWait, 30 * time.Second},
+		{&o.MinBackoff, 500 * time.Millisecond},
+		{&o.MaxBackoff, max(time.Minute, o.MinBackoff)},
+		{&o.DrainTimeout, 20 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard
@@ -98,13 +108,15 @@ func (o *WorkerOptions) complete(c *Conn) error {
 	}
 	switch {
 	case o.Stream == "" || o.Durable == "":
-		return errors.New("Stream and Durable are required")
+		return errors.New("both Stream and Durable are required")
 	case o.BatchSize < 0 || o.Concurrency < 0 || o.MaxAttempts < 0:
 		return errors.New("BatchSize, Concurrency and MaxAttempts may not be negative")
 	case o.MaxAckPending < o.BatchSize*o.Concurrency:
 		return fmt.Errorf("MaxAckPending %d cannot fill %d batches of %d", o.MaxAckPending, o.Concurrency, o.BatchSize)
-	case o.BatchWait < 0 || o.AckWait <= 0 || o.BatchWait >= o.AckWait:
-		return fmt.Errorf("BatchWait %s must be less than AckWait %s", o.BatchWait, o.AckWait)
+	case o.AckWait < minAckWait:
+		return fmt.Errorf("AckWait %s must be at least %s", o.AckWait, minAckWait)
+	case o.BatchWait < 0 || o.BatchWait >= o.AckWait:
+		return fmt.Errorf("BatchWait %s must not be negative and be less than AckWait %s", o.BatchWait, o.AckWait)
 	case o.MinBackoff < 0 || o.MaxBackoff < o.MinBackoff || o.DrainTimeout < 0:
 		return errors.New("MinBackoff, MaxBackoff and DrainTimeout may not be negative, nor MaxBackoff less than MinBackoff")
 	}
@@ -227,8 +239,9 @@ func fatal(c *Conn, err error) bool {
 	case codeConsumerNotUnique, codeConsumerUnfiltered, jetstream.JSErrCodeConsumerCreate, codeInvalidConfig,
 		jetstream.JSErrCodeConsumerNameExists, jetstream.JSErrCodeMaximumConsumersLimit:
 		return true
+	default:
+		return errors.Is(err, jetstream.ErrInvalidConsumerName) || errors.Is(err, jetstream.ErrInvalidStreamName)
 	}
-	return errors.Is(err, jetstream.ErrInvalidConsumerName) || errors.Is(err, jetstream.ErrInvalidStreamName)
 }
 
 // open returns the consumer, making it if need be, and when its stream was
@@ -284,47 +297,79 @@ func (w *Worker) fetch(ctx context.Context, consumer jetstream.Consumer, created
 	if err = b.take(first, err); err != nil || len(b.deliveries) == 0 || w.o.BatchSize == 1 || ctx.Err() != nil {
 		return b, err
 	}
-	rest, err := consumer.Fetch(w.o.BatchSize-1, jetstream.FetchMaxWait(w.o.BatchWait))
+	rest, err := consumer.Fetch(w.o.BatchSize-1, jetstream.FetchMaxWait(w.o.BatchWait), jetstream.FetchMaxBytes(batchBytes))
 	return b, b.take(rest, err)
 }
 
 // process hands a batch to the handler and settles each of its messages.
 func (w *Worker) process(intake, work context.Context, b *batch) {
-	var together, alone []*delivery
-	for _, d := range b.deliveries {
-		if r := w.ledger.get(d.Sequence); r.failures >= aloneAfter {
-			alone = append(alone, d)
-		} else {
-			together = append(together, d)
-		}
-	}
 	if intake.Err() != nil { // arrived while stopping
 		b.settle(work, b.deliveries, repeat(errNotTried, len(b.deliveries)))
 		return
 	}
+	var together, suspect []*delivery
+	for _, d := range b.deliveries {
+		if w.ledger.get(d.Sequence).failures >= min(suspectAfter, w.o.MaxAttempts) {
+			suspect = append(suspect, d)
+		} else {
+			together = append(together, d)
+		}
+	}
 	if len(together) > 0 {
 		verdicts := w.call(work, together)
-		if broken := brokenBatch(verdicts); broken && len(together) > 1 {
-			w.o.Logger.Warn("the handler failed on a batch as a whole; handling each message on its own", "messages", len(together), "error", verdicts[0])
-			alone = append(together, alone...)
+		if brokenBatch(verdicts) && len(together) > 1 {
+			w.o.Logger.Warn("the handler failed on a batch as a whole; looking for the messages that make it fail",
+				"messages", len(together), "error", verdicts[0])
+			half := len(together) / 2
+			w.isolate(work, b, together[:half])
+			w.isolate(work, b, together[half:])
 		} else {
 			b.settle(work, together, verdicts)
 		}
 	}
-	var away *waitError
-	for _, d := range alone {
-		verdict := error(errNotTried)
-		switch {
-		case away != nil: // do not make each of them wait for the same thing
-			verdict = away
-		case work.Err() == nil:
-			verdict = w.call(work, []*delivery{d})[0]
-		}
-		if away == nil {
-			errors.As(verdict, &away)
-		}
-		b.settle(work, []*delivery{d}, []error{verdict})
+	if len(suspect) > 0 {
+		w.isolate(work, b, suspect)
 	}
+}
+
+// isolate hands over ever smaller parts until those that fail stand alone, so
+// that they take nothing with them; only then does their failure count. One
+// that fails among n costs about 2·log2(n) calls.
+func (w *Worker) isolate(work context.Context, b *batch, part []*delivery) {
+	if work.Err() != nil {
+		b.settle(work, part, repeat(errNotTried, len(part)))
+		return
+	}
+	verdicts := w.call(work, part)
+	if len(part) == 1 {
+		b.settle(work, part, verdicts)
+		return
+	}
+	var failed, clear []*delivery
+	var outcome []error
+	for i, d := range part {
+		if failedForReal(verdicts[i]) {
+			failed = append(failed, d)
+		} else {
+			clear, outcome = append(clear, d), append(outcome, verdicts[i])
+		}
+	}
+	b.settle(work, clear, outcome)
+	switch {
+	case len(failed) == 0:
+	case len(failed) < len(part):
+		w.isolate(work, b, failed)
+	default:
+		half := len(failed) / 2
+		w.isolate(work, b, failed[:half])
+		w.isolate(work, b, failed[half:])
+	}
+}
+
+// failedForReal reports whether a verdict blames the message, or one beside it.
+func failedForReal(verdict error) bool {
+	discard, away := (*discardError)(nil), (*waitError)(nil)
+	return verdict != nil && !errors.Is(verdict, errNotTried) && !errors.As(verdict, &discard) && !errors.As(verdict, &away)
 }
 
 // brokenBatch reports whether the handler failed as a whole, so that its

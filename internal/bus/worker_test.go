@@ -423,3 +423,67 @@ func TestSecondDurableIsFatal(t *testing.T) {
 		t.Fatal("Run = nil, want an error")
 	}
 }
+
+// Even a message that may fail only once takes nothing with it, and is found
+// without handling all others one by one.
+func TestIsolationIsCheap(t *testing.T) {
+	t.Parallel()
+	s, conn := open(t)
+	_, js := s.raw(t)
+	msgs := messages(512)
+	publish(t, conn, msgs)
+	o := options()
+	o.BatchSize, o.MaxAttempts = 512, 1
+	var seen calls
+	run(t, conn, o, func(_ context.Context, batch []bus.Message) []error {
+		seen.add(batch)
+		if slices.ContainsFunc(batch, func(m bus.Message) bool { return m.ID == msgs[300].ID }) {
+			return slices.Repeat([]error{errBroken}, len(batch))
+		}
+		return make([]error, len(batch))
+	})
+	got := letters(t, conn, 1)[0]
+	eventually(t, "stream empty", func() bool { return count(t, js, bus.StreamTraces) == 0 })
+	letters(t, conn, 1)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if got.MessageID != msgs[300].ID || seen.sizes[len(seen.sizes)-1] < 1 || len(seen.sizes) > 40 {
+		t.Errorf("letter of %s after %d calls, want that of %s after about 20", got.MessageID, len(seen.sizes), msgs[300].ID)
+	}
+}
+
+// Five thousand messages of 1 MB must not be five gigabytes of memory.
+func TestBatchIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	s, conn := open(t)
+	_, js := s.raw(t)
+	const size, n = 900 << 10, 80
+	msgs := messages(n)
+	for i := range msgs {
+		msgs[i].Data = make([]byte, size)
+	}
+	publish(t, conn, msgs)
+	o := options()
+	o.BatchSize, o.BatchWait = 5000, 2*time.Second
+	var seen calls
+	run(t, conn, o, func(_ context.Context, batch []bus.Message) []error {
+		seen.add(batch)
+		return make([]error, len(batch))
+	})
+	eventually(t, "stream empty", func() bool { return count(t, js, bus.StreamTraces) == 0 })
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if largest := slices.Max(seen.sizes); largest*size > 34<<20 || largest < 20 {
+		t.Errorf("batches of %v messages, want at most 33 MiB each and not much less", seen.sizes)
+	}
+}
+
+func TestDiscardWithoutReason(t *testing.T) {
+	t.Parallel()
+	_, conn := open(t)
+	publish(t, conn, messages(1))
+	run(t, conn, options(), func(context.Context, []bus.Message) []error { return []error{bus.Discard("", nil)} })
+	if got := letters(t, conn, 1)[0]; got.Reason == "" || got.Error == "" {
+		t.Errorf("letter %+v, want some reason", got)
+	}
+}
