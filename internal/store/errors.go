@@ -163,12 +163,10 @@ func exception(err error) (code int32, text string) {
 	if err == nil {
 		return 0, ""
 	}
-	var ex *clickhouse.Exception
-	if errors.As(err, &ex) {
+	if ex, is := errors.AsType[*clickhouse.Exception](err); is {
 		return ex.Code, fmt.Sprintf("ClickHouse says: code %d: %s", ex.Code, shorten(ex.Message))
 	}
-	var answer *clickhouse.HTTPError
-	if errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
+	if answer, is := errors.AsType[*clickhouse.HTTPError](err); is && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
 		return 516, shorten(err.Error())
 	}
 	return 0, shorten(err.Error())

@@ -214,7 +214,7 @@ func (c *ClickHouse) insert(ctx context.Context, table, columns string, rows int
 	defer batch.Close() //nolint:errcheck // It only releases the connection; Send has told whether the rows are stored.
 	for i := range rows {
 		if err := row(batch, i); err != nil {
-			return fmt.Errorf("%s: %w: %s", doing, ErrRejected, err)
+			return fmt.Errorf("%s: %w: %s", doing, ErrRejected, err.Error())
 		}
 	}
 	return translate(ctx, doing, batch.Send())
@@ -310,7 +310,7 @@ func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Tim
 			now = t.LastRecordedAt
 			return nil
 		}
-		t.Finished, t.Failures, t.Corrections = int(finished), int(failures), int(corrections) //nolint:gosec // Counts of one task.
+		t.Finished, t.Failures, t.Corrections = int(finished), int(failures), int(corrections)
 		touched = append(touched, t)
 		return nil
 	})

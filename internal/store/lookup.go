@@ -25,16 +25,16 @@ func (c *ClickHouse) Lookup(ctx context.Context, id string, namespaces ...string
 		comparisons = append(comparisons, "startsWith(%s, ?)")
 	}
 	for _, comparison := range comparisons {
-		var where conditions
-		where.addIf(len(namespaces) > 0, "namespace IN ?", namespaces)
-		byTask, byEvent := where, where
-		byTask.addIf(true, fmt.Sprintf(comparison, "task_id"), id)
-		byEvent.addIf(true, fmt.Sprintf(comparison, "event_id"), id)
+		var byTask, byEvent conditions
+		for column, where := range map[string]*conditions{"task_id": &byTask, "event_id": &byEvent} {
+			where.addIf(len(namespaces) > 0, "namespace IN ?", namespaces)
+			where.addIf(true, fmt.Sprintf(comparison, column), id)
+		}
 		query := fmt.Sprintf(`SELECT 'task' AS kind, task_id AS id, namespace, task_id, min(time) AS at FROM trace_events WHERE %[1]s GROUP BY namespace, task_id
 				ORDER BY namespace, task_id LIMIT %[3]d
 			UNION ALL
 			SELECT 'event', event_id, namespace, task_id, min(time) FROM trace_events WHERE %[2]s GROUP BY namespace, task_id, event_id
-				ORDER BY namespace, task_id, event_id LIMIT %[3]d`, byTask, byEvent, maxMatches)
+				ORDER BY namespace, task_id, event_id LIMIT %[3]d`, &byTask, &byEvent, maxMatches)
 		matches, err := c.matches(ctx, "SELECT kind, id, namespace, task_id, at FROM ("+query+") ORDER BY kind DESC, namespace, task_id, id",
 			append(byTask.args, byEvent.args...))
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,7 @@ func migrations(n int) []schema.Migration {
 	var out []schema.Migration
 	for i := range n {
 		out = append(out, schema.Migration{
-			Version: uint32(i + 1), Name: fmt.Sprintf("table_%d", i+1), SHA256: strings.Repeat(fmt.Sprint(i+1), 64),
+			Version: uint32(i + 1), Name: fmt.Sprintf("table_%d", i+1), SHA256: strings.Repeat(strconv.Itoa(i+1), 64),
 			Statements: []string{fmt.Sprintf("CREATE TABLE IF NOT EXISTS t%d /* ON CLUSTER */ (a Int8) ENGINE = MergeTree ORDER BY a", i+1)},
 		})
 	}

@@ -100,7 +100,7 @@ func connect(parsed *clickhouse.Options, database string, maxConns int) (driver.
 	own.MaxOpenConns, own.MaxIdleConns = maxConns, maxConns
 	conn, err := clickhouse.Open(&own)
 	if err != nil {
-		return nil, fmt.Errorf("%w: ClickHouse: %s", ErrOptions, err)
+		return nil, fmt.Errorf("%w: ClickHouse: %s", ErrOptions, err.Error())
 	}
 	return conn, nil
 }
@@ -126,11 +126,10 @@ func parseURL(raw string) (*clickhouse.Options, error) {
 	}
 	parsed, err := clickhouse.ParseDSN(raw)
 	if err != nil {
-		var bad *url.Error
-		if errors.As(err, &bad) {
+		if bad, is := errors.AsType[*url.Error](err); is {
 			err = bad.Err // The rest of the text holds the URL.
 		}
-		return nil, fmt.Errorf("%w: the URL of ClickHouse cannot be read: %s", ErrOptions, err)
+		return nil, fmt.Errorf("%w: the URL of ClickHouse cannot be read: %s", ErrOptions, err.Error())
 	}
 	return parsed, nil
 }
@@ -141,7 +140,7 @@ func (c *ClickHouse) Database() string { return c.database }
 // Close ends all connections. Running calls fail.
 func (c *ClickHouse) Close() error {
 	if err := errors.Join(c.conn.Close(), c.admin.Close()); err != nil {
-		return fmt.Errorf("close ClickHouse connections: %s", err)
+		return fmt.Errorf("close ClickHouse connections: %s", err.Error())
 	}
 	return nil
 }

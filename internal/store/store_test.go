@@ -250,7 +250,7 @@ func FuzzEventRoundTrip(f *testing.F) {
 			e.Data = json.RawMessage("{}")
 		}
 		if !reflect.DeepEqual(got[key][0].Event, e) {
-			t.Fatalf("got  %+q\nwant %+q", got[key][0].Event, e)
+			t.Fatalf("got  %+v\nwant %+v", got[key][0].Event, e)
 		}
 		for task, err := range c.Tasks(t.Context(), memory.TaskFilter{Namespace: key.Namespace}) {
 			if err != nil || task.Events != 1 {

@@ -201,7 +201,7 @@ func (c *ClickHouse) candidates(ctx context.Context, f memory.TaskFilter) ([]mem
 	}
 	query := `SELECT namespace, task_id FROM (
 			SELECT namespace, task_id, min(time) AS started, max(recorded_at) AS arrived, toDateTime64(0, 3, 'UTC') AS written, false AS fits
-			FROM trace_events WHERE ` + both.and(ofEvents) + ` GROUP BY namespace, task_id
+			FROM trace_events WHERE ` + both.and(&ofEvents) + ` GROUP BY namespace, task_id
 			UNION ALL
 			SELECT namespace, task_id, started_at, toDateTime64(0, 3, 'UTC'), recorded_at, ` + ofTasks.String() + `
 			FROM tasks FINAL WHERE ` + both.String() + `
@@ -236,14 +236,14 @@ func (c *conditions) addIf(yes bool, part string, args ...any) {
 	c.args = append(c.args, args...)
 }
 
-func (c conditions) String() string {
+func (c *conditions) String() string {
 	if len(c.parts) == 0 {
 		return "true"
 	}
 	return strings.Join(c.parts, " AND ")
 }
 
-func (c conditions) and(other conditions) string { return c.String() + " AND " + other.String() }
+func (c *conditions) and(other *conditions) string { return c.String() + " AND " + other.String() }
 
 // buildTasks builds the tasks from their events and written states, in the order of the keys.
 func (c *ClickHouse) buildTasks(ctx context.Context, keys []memory.TaskKey) ([]memory.Task, error) {

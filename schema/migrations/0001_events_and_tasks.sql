@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS trace_events /* ON CLUSTER */
     reasoning         String ALIAS JSONExtractString(data, 'reasoning') COMMENT 'step_finished',
     result            String ALIAS if(JSONType(data, 'result') = 'String', JSONExtractString(data, 'result'), JSONExtractRaw(data, 'result')) COMMENT 'step_finished, task_finished',
     content           String ALIAS JSONExtractString(data, 'content') COMMENT 'message',
-    error_signature   String ALIAS substring(trimBoth(replaceRegexpAll(replaceRegexpAll(replaceRegexpAll(lower(error_message), '(^|[\\s(=:,])(''[^'']*''|"[^"]*"|`[^`]*`)', '\\1<text>'), '[^\\s,;()<>]*@[^\\s,;()<>]+', '<address>'), '[#\\w.:/-]*[0-9][#\\w.:/-]*', '<value>')), 1, 300) COMMENT 'the error message without its values, so that like errors group',
+    error_signature   String ALIAS substring(trimBoth(replaceRegexpAll(replaceRegexpAll(replaceRegexpAll(lower(error_message), '(^|[\\s(=:,])(''[^'']*''|"[^"]*"|`[^`]*`)', '\\1<text>'), '[^\\s,;:()<>]*@[^\\s,;:()<>]+', '<address>'), '[#\\w.:/-]*[0-9][#\\w.:/-]*', '<value>')), 1, 300) COMMENT 'the error message without its values, so that like errors group',
 
     INDEX by_task task_id TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX by_event event_id TYPE bloom_filter(0.01) GRANULARITY 1,

@@ -63,7 +63,7 @@ SELECT
     JSONExtractFloat(data, 'latency_ms') AS latency_ms,
     recorded_at
 FROM trace_events
-WHERE kind = 'recall_served';
+WHERE trace_events.kind = 'recall_served';
 
 -- One row is one judgement of a task, step or item.
 CREATE TABLE IF NOT EXISTS feedback /* ON CLUSTER */
@@ -105,7 +105,7 @@ SELECT
     JSONExtractString(data, 'comment') AS comment,
     recorded_at
 FROM trace_events
-WHERE kind = 'feedback';
+WHERE trace_events.kind = 'feedback';
 
 -- Who did what to which item, and why.
 CREATE TABLE IF NOT EXISTS audit /* ON CLUSTER */

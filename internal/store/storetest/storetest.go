@@ -11,7 +11,10 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +56,7 @@ func Run(t *testing.T, f Features, newStore func(*testing.T) Store) {
 		run  func(*testing.T, Store)
 	}{
 		{"EventsRoundTrip", eventsRoundTrip},
+		{"RandomEventsRoundTrip", randomEvents},
 		{"StoringAgainChangesNothing", storingAgain},
 		{"ManyMonthsInOneBatch", manyMonths},
 		{"NothingIsStoredWhenARowIsRejected", rejectedRow},
@@ -184,10 +188,12 @@ func eventsRoundTrip(t *testing.T, s Store) {
 	}
 	long := strings.Repeat("長い結果🙂", 200_000/16)
 	evs := []events.Event{
-		{ID: "full", Namespace: "tenant.team", AgentID: awkward, SessionID: awkward, UserID: awkward, TaskID: awkward, GoalID: awkward, Seq: 1 << 60,
+		{
+			ID: "full", Namespace: "tenant.team", AgentID: awkward, SessionID: awkward, UserID: awkward, TaskID: awkward, GoalID: awkward, Seq: 1 << 60,
 			Time: start(), Kind: events.KindStepFinished,
 			Data:  json.RawMessage(`{ "tool":"a", "status":"failure", "step": 3, "error_message":` + string(text) + `, "execution_time_ms":9007199254740993, "new": {"deep":[1,2.50,1e400,null]}, "tool":"a" }`),
-			Extra: map[string]json.RawMessage{"later": json.RawMessage(`{"a":[1,"` + "\u2028" + `"]}`), "n": json.RawMessage("null"), "": json.RawMessage(`""`), "a.b": text}},
+			Extra: map[string]json.RawMessage{"later": json.RawMessage(`{"a":[1,"` + "\u2028" + `"]}`), "n": json.RawMessage("null"), "": json.RawMessage(`""`), "a.b": text},
+		},
 		{ID: "bare", Namespace: "t", AgentID: "a", SessionID: "s", TaskID: "bare", Time: start(), Kind: events.KindMessage},
 		{ID: "wrong data", Namespace: "t", AgentID: "a", SessionID: "s", TaskID: "wrong", Time: start(), Kind: events.KindStepFinished, Data: json.RawMessage(`{"tool":7,"status":[]}`)},
 		{ID: "unknown kind", Namespace: "t", AgentID: "a", SessionID: "s", TaskID: "unknown", Time: start(), Kind: "dream", Data: json.RawMessage(`{"x":1}`)},
@@ -226,6 +232,52 @@ func eventsRoundTrip(t *testing.T, s Store) {
 			continue
 		}
 		sameEvent(t, one.Event, want)
+	}
+}
+
+// randomEvents stores many events of random bytes, well formed or not, in one batch: the store keeps what it is given.
+func randomEvents(t *testing.T, s Store) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // Tests need no secrecy.
+	const alphabet = "\x00\n\r\t\"'`\\?{}[]:,0123aé\xff\xe2\x80\xa8"
+	text := func() string {
+		b := make([]byte, random.IntN(24))
+		for i := range b {
+			b[i] = alphabet[random.IntN(len(alphabet))]
+		}
+		return string(b)
+	}
+	kinds := append(events.Kinds(), "dream")
+	last := time.Date(2261, 12, 31, 0, 0, 0, 0, time.UTC).UnixMilli()
+	evs := map[string]events.Event{}
+	for i := range 150 {
+		e := events.Event{
+			ID: strconv.Itoa(i) + text(), Namespace: "t", TaskID: "task" + text(), AgentID: text(), SessionID: text(), UserID: text(), GoalID: text(),
+			Seq: random.Int64() - random.Int64(), Time: time.UnixMilli(random.Int64N(last)).UTC(), Kind: kinds[random.IntN(len(kinds))],
+			Data: json.RawMessage("x" + text()),
+		}
+		if random.IntN(2) == 0 {
+			e.Extra = map[string]json.RawMessage{text(): json.RawMessage(text()), "x" + text(): json.RawMessage(text())}
+		}
+		evs[e.ID] = e
+	}
+	mustInsert(t, s, slices.Collect(maps.Values(evs))...)
+	var keys []memory.TaskKey
+	for _, e := range evs {
+		keys = append(keys, key("t", e.TaskID))
+	}
+	count := 0
+	for k, stored := range mustTaskEvents(t, s, keys...) {
+		for _, got := range stored {
+			count++
+			if want := evs[got.ID]; !reflect.DeepEqual(got.Event, want) || k.TaskID != want.TaskID {
+				t.Errorf("event came back changed\ngot  %+v\nwant %+v", got.Event, want)
+			}
+		}
+	}
+	if count != len(evs) {
+		t.Errorf("got %d events, want %d", count, len(evs))
 	}
 }
 
@@ -432,7 +484,10 @@ func taskFilters(t *testing.T, s Store) {
 	if _, err := s.Task(t.Context(), key("t", "none")); !errors.Is(err, memory.ErrNotFound) {
 		t.Errorf("Task of nothing = %v, want ErrNotFound", err)
 	}
-	for range s.Tasks(t.Context(), memory.TaskFilter{}) {
+	for task, err := range s.Tasks(t.Context(), memory.TaskFilter{}) {
+		if err != nil || task.TaskID != "task0" {
+			t.Errorf("the first task is %q, %v", task.TaskID, err)
+		}
 		break // Whoever has seen enough may stop.
 	}
 }
