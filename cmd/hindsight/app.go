@@ -97,11 +97,6 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// quietLogger is for the connections of short commands: only what is wrong.
-func (a *app) quietLogger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-}
-
 // openStore connects to the record for one command.
 func (a *app) openStore(ctx context.Context) (*store.ClickHouse, error) {
 	st, err := store.Open(store.Options{URL: a.cfg.ClickHouseAddress(), Database: a.cfg.Database})
@@ -134,7 +129,7 @@ func (a *app) explainStore(err error) error {
 func (a *app) openBus(ctx context.Context) (*bus.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	conn, err := bus.Connect(ctx, bus.Options{URL: a.cfg.NATSAddress(), Name: "hindsight-cli", Logger: a.quietLogger()})
+	conn, err := bus.Connect(ctx, bus.Options{URL: a.cfg.NATSAddress(), Name: "hindsight-cli", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, fmt.Errorf("NATS does not answer at %s: is 'hindsight up' running? Start it in another terminal, or set HINDSIGHT_NATS_URL: %w",
 			events.MaskText(a.cfg.NATSAddress()), err)

@@ -25,7 +25,7 @@ func (a *app) deadletterCommand() *cobra.Command {
 	}
 	var limit int
 	list := &cobra.Command{
-		Use: "list", Short: "List the letters that wait in the stream, the newest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List the letters that wait in the stream, the oldest first", Args: cobra.NoArgs,
 		Example: "  hindsight deadletter list\n  hindsight deadletter list --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.listLetters(cmd.Context(), limit) },
 	}
@@ -70,7 +70,7 @@ func (a *app) listLetters(ctx context.Context, limit int) error {
 	}
 	lines := make([]letterLine, len(letters))
 	for i, l := range letters {
-		lines[i] = letterLine{l.ID, l.OriginStream, l.Subject, l.Reason, l.Error, l.Attempts, l.Time, string(l.Payload)}
+		lines[i] = letterLine{l.ID, l.Stream, l.Subject, l.Reason, l.Error, l.Attempts, l.Time, string(l.Payload)}
 	}
 	if a.json {
 		return a.printJSON(lines)

@@ -90,7 +90,7 @@ func (a *app) checkLibrary() finding {
 	if a.cfg.ClickHouseURL != "" {
 		return finding{Check: "engine", Result: checkOK, Detail: "not needed: HINDSIGHT_CLICKHOUSE_URL names a server"}
 	}
-	path, err := engine.FindChDB(a.getenv)
+	path, err := engine.FindChDB(a.engineSetting)
 	if err != nil {
 		return finding{"engine", checkFail, err.Error(), "run 'make setup', or set HINDSIGHT_CLICKHOUSE_URL"}
 	}
@@ -134,11 +134,11 @@ func (a *app) checkBus(ctx context.Context) []finding {
 	}
 	out := []finding{{Check: "nats", Result: checkOK, Detail: "answers"}}
 	for _, s := range stats {
-		f := finding{Check: s.Name, Result: checkOK, Detail: fmt.Sprintf("%d messages, %.1f MB", s.Messages, float64(s.Bytes)/1e6)}
+		f := finding{Check: s.Stream, Result: checkOK, Detail: fmt.Sprintf("%d messages, %.1f MB", s.Messages, float64(s.Bytes)/1e6)}
 		switch {
 		case s.MaxBytes > 0 && float64(s.Bytes) > 0.8*float64(s.MaxBytes):
 			f.Result, f.Advice = checkWarn, "the stream is over 80 % full: is an ingestor running, and does ClickHouse take its inserts?"
-		case s.Name == bus.StreamDeadLetter && s.Messages > 0:
+		case s.Stream == bus.StreamDeadLetter && s.Messages > 0:
 			f.Result, f.Advice = checkWarn, "see 'hindsight deadletter list'"
 		}
 		out = append(out, f)

@@ -105,6 +105,14 @@ func (a *app) startEngines(ctx context.Context, logger *slog.Logger) (*engines, 
 }
 
 func (e *engines) start(ctx context.Context, a *app) error {
+	library := ""
+	if a.cfg.ClickHouseURL == "" {
+		path, err := engine.FindChDB(a.engineSetting)
+		if err != nil {
+			return fmt.Errorf("find the ClickHouse library: %w", err)
+		}
+		library = path
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	if a.cfg.NATSURL == "" {
 		// The lock makes this process the only one of its name, so that after a crash it need not wait for its own lease.
@@ -122,7 +130,7 @@ func (e *engines) start(ctx context.Context, a *app) error {
 	if a.cfg.ClickHouseURL == "" {
 		g.Go(func() (err error) {
 			e.clickhouse, err = engine.StartClickHouse(ctx, engine.ClickHouseOptions{
-				DataDir: a.cfg.DataDir, Library: a.cfg.ChDBLibrary, Port: a.cfg.ClickHousePort, MaxMemory: a.cfg.ClickHouseMaxMemory, Logger: e.logger,
+				DataDir: a.cfg.DataDir, Library: library, Port: a.cfg.ClickHousePort, MaxMemory: a.cfg.ClickHouseMaxMemory, Logger: e.logger,
 			})
 			if err != nil {
 				return fmt.Errorf("start ClickHouse: %w", err)
@@ -151,4 +159,17 @@ func (e *engines) stop() error {
 		return fmt.Errorf("stop the engines: %w", err)
 	}
 	return nil
+}
+
+// engineSetting answers for the settings that say where the engine libraries are, whether they came from the
+// environment or from the file.
+func (a *app) engineSetting(name string) string {
+	switch name {
+	case "HINDSIGHT_CHDB_LIBRARY":
+		return a.cfg.ChDBLibrary
+	case "HINDSIGHT_ENGINES_DIR":
+		return a.cfg.EnginesDir
+	default:
+		return ""
+	}
 }

@@ -180,7 +180,7 @@ func letterHandler(st *store.ClickHouse) bus.Handler {
 				continue
 			}
 			letters = append(letters, memory.DeadLetter{
-				ID: letter.ID, Namespace: namespaceOf(letter.Payload), OriginStream: letter.OriginStream, Subject: letter.Subject,
+				ID: letter.ID, Namespace: namespaceOf(letter.Payload), OriginStream: letter.Stream, Subject: letter.Subject,
 				Reason: letter.Reason, Error: letter.Error, Payload: letter.Payload, Attempts: letter.Attempts, Time: letter.Time,
 			})
 		}
