@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/hindsight-memory/hindsight/events"
 )
 
@@ -18,7 +20,7 @@ func updateGolden() bool { return flag.Lookup("update").Value.String() == "true"
 func TestMain(m *testing.M) {
 	flag.Bool("update", false, "write the golden files in testdata")
 	flag.Parse()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // noon is a fixed clock, a little after every golden event.
