@@ -78,7 +78,7 @@ func (b *broker) start(t *testing.T) {
 func (b *broker) stop(t *testing.T) {
 	t.Helper()
 	b.nc.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // also runs in Cleanup.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := b.nats.Stop(ctx); err != nil {
 		t.Error(err)
@@ -104,7 +104,7 @@ func (b *broker) messages(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int(info.State.Msgs) //nolint:gosec // a small count.
+	return int(info.State.Msgs)
 }
 
 // drain takes every stored message away, checks it, and returns how often each event id came.
@@ -180,7 +180,7 @@ func newPublisher(t *testing.T, url string, opts events.PublisherOptions) (*even
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // runs in Cleanup.
+		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = p.Close(ctx)
 		s := p.Stats()
@@ -837,7 +837,7 @@ func BenchmarkPublisher(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = srv.Stop(context.Background()) }) //nolint:usetesting // runs in Cleanup.
+	b.Cleanup(func() { _ = srv.Stop(context.Background()) })
 	nc, err := nats.Connect(srv.URL())
 	if err != nil {
 		b.Fatal(err)

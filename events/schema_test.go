@@ -210,6 +210,8 @@ func TestSchemaAndGoAgree(t *testing.T) {
 			ok("message", name, long(128)), bad("message", name, long(129)), bad("message", name, `"a\u0000b"`), bad("message", name, `"a\nb"`),
 			bad("message", name, `"\u007f"`), ok("message", name, `"a b/日本"`))
 	}
+	rows = append(rows, bad("message", "id", `" a"`), bad("message", "id", `"a "`), bad("message", "id", `" "`),
+		ok("message", "id", `"a  b"`), ok("message", "task_id", `" a "`))
 	for _, name := range []string{"user_id", "goal_id"} {
 		rows = append(rows, ok("message", name, ""), ok("message", name, `""`), ok("message", name, "null"), bad("message", name, "1"),
 			ok("message", name, long(128)), bad("message", name, long(129)), bad("message", name, `"a\tb"`))

@@ -78,6 +78,10 @@ func (e Event) validateEnvelope(now time.Time) error {
 			return err
 		}
 	}
+	// The broker trims the header that carries the message id: "a" and "a " would be one event to it.
+	if strings.TrimSpace(e.ID) != e.ID {
+		return fmt.Errorf("%w: id %q begins or ends with white space", ErrInvalid, e.ID)
+	}
 	if !kindPattern.MatchString(string(e.Kind)) {
 		return fmt.Errorf("%w: kind %q: it must be 1 to 64 characters of a-z, 0-9 and _, beginning with a letter", ErrInvalid, e.Kind)
 	}
