@@ -184,6 +184,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for range w.o.Concurrency {
 		g.Go(func() error { return w.loop(intake, work) })
 	}
+	g.Go(func() error { w.adopt(intake); return nil })
 	err := g.Wait()
 	close(finished)
 	watch.Wait()
@@ -345,16 +346,16 @@ func (w *Worker) isolate(work context.Context, b *batch, part []*delivery) {
 		b.settle(work, part, verdicts)
 		return
 	}
-	var failed, clear []*delivery
+	var failed, cleared []*delivery
 	var outcome []error
 	for i, d := range part {
 		if failedForReal(verdicts[i]) {
 			failed = append(failed, d)
 		} else {
-			clear, outcome = append(clear, d), append(outcome, verdicts[i])
+			cleared, outcome = append(cleared, d), append(outcome, verdicts[i])
 		}
 	}
-	b.settle(work, clear, outcome)
+	b.settle(work, cleared, outcome)
 	switch {
 	case len(failed) == 0:
 	case len(failed) < len(part):
