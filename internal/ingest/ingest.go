@@ -136,7 +136,12 @@ func (i *Ingestor) read(d Delivery) (events.Event, []byte, error) {
 	if err != nil {
 		return e, nil, &Rejection{Reason: "malformed", Err: err}
 	}
-	prepared, raw, err := events.Prepare(e, i.opts.Now())
+	now := i.opts.Now()
+	if e.ID == "" || e.Time.IsZero() {
+		// Filling in is for the publisher: here it would be something else at each delivery.
+		return e, nil, &Rejection{Reason: "invalid", Err: e.Validate(now)}
+	}
+	prepared, raw, err := events.Prepare(e, now)
 	switch {
 	case errors.Is(err, events.ErrTooLarge):
 		return e, nil, &Rejection{Reason: "too_large", Err: err}
