@@ -1,0 +1,236 @@
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ingestorProcess is a running `ingestor`.
+type ingestorProcess struct {
+	in   *installation
+	cmd  *exec.Cmd
+	log  *syncBuffer
+	done chan error
+}
+
+// startIngestor runs the separate program against the installation's engines and waits until it is ready.
+func (in *installation) startIngestor() *ingestorProcess {
+	in.t.Helper()
+	p := &ingestorProcess{in: in, cmd: exec.Command(filepath.Join(programs, "ingestor")), log: &syncBuffer{}, done: make(chan error, 1)}
+	p.cmd.Env = append(in.env, "HINDSIGHT_NATS_URL="+in.nats, "HINDSIGHT_CLICKHOUSE_URL="+in.http)
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		in.t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	in.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	var port string
+	for _, entry := range in.env {
+		if value, found := strings.CutPrefix(entry, "HINDSIGHT_HEALTH_PORT="); found {
+			port = value
+		}
+	}
+	in.waitFor(func() error { return httpOK("http://127.0.0.1:" + port + "/readyz") })
+	return p
+}
+
+func (p *ingestorProcess) stop() {
+	p.in.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.in.t.Fatal(err)
+	}
+	select {
+	case err := <-p.done:
+		if err != nil {
+			p.in.t.Fatalf("ingestor did not end cleanly: %v\n%s", err, p.log)
+		}
+	case <-time.After(patience):
+		p.in.t.Fatalf("ingestor did not end on SIGTERM\n%s", p.log)
+	}
+}
+
+func TestEveryCommandAgainstARunningInstallation(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	in.start()
+	in.run("import", "--namespace", "demo", "--wait", example(t))
+
+	type step struct {
+		Step            int            `json:"step"`
+		Tool            string         `json:"tool"`
+		Parameters      map[string]any `json:"parameters"`
+		Status          string         `json:"status"`
+		Result          *string        `json:"result"`
+		ErrorType       string         `json:"error_type"`
+		ErrorMessage    string         `json:"error_message"`
+		ExecutionTimeMS *int64         `json:"execution_time_ms"`
+	}
+	type task struct {
+		Namespace string `json:"namespace"`
+		TaskID    string `json:"task_id"`
+		GoalID    string `json:"goal_id"`
+		SessionID string `json:"session_id"`
+		TaskType  string `json:"task_type"`
+		Goal      string `json:"goal"`
+		Status    string `json:"status"`
+		Certainty string `json:"certainty"`
+		Steps     []step `json:"steps"`
+	}
+	tasks := parse[[]task](t, in.run("tasks", "--namespace", "demo", "--json"))
+	if len(tasks) != 9 {
+		t.Fatalf("%d tasks, want 9", len(tasks))
+	}
+	failed := parse[[]task](t, in.run("tasks", "--namespace", "demo", "--status", "failure", "--goal", "shop/orders/refund-1042", "--json"))
+	if len(failed) != 1 {
+		t.Fatalf("%d failed tasks of the goal, want 1", len(failed))
+	}
+	f := failed[0]
+	if f.TaskType != "shop/orders" || f.SessionID != f.TaskID || f.Certainty != "confirmed" || !strings.HasPrefix(f.Goal, "Please refund order 1042") {
+		t.Errorf("task = %+v", f)
+	}
+	if len(f.Steps) != 2 || f.Steps[1].Step != 2 || f.Steps[1].Tool != "refund_order" || f.Steps[1].Parameters["amount"] != "twelve fifty" ||
+		f.Steps[1].Status != "failure" || f.Steps[1].ErrorType != "ValueError" || f.Steps[1].ErrorMessage == "" || f.Steps[1].Result == nil || f.Steps[1].ExecutionTimeMS == nil {
+		t.Errorf("steps = %+v", f.Steps)
+	}
+	// The customer confirmed in the app: a message, not a decision of the agent.
+	for _, task := range tasks {
+		for _, s := range task.Steps {
+			if s.Tool == "confirm_in_app" {
+				t.Errorf("a call by the user is listed as a step of %s", task.TaskID)
+			}
+		}
+	}
+
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"show", f.TaskID[:12]}, "refund_order"},
+		{[]string{"show", "--json", f.TaskID}, `"kind": "task"`},
+		{[]string{"sql", "--json", "SELECT count() AS n FROM tasks FINAL"}, `"n":`},
+		{[]string{"sql", "SELECT 1 AS one"}, "one"},
+		{[]string{"sql", "--json", "SELECT 1 WHERE 0"}, "[]"},
+		{[]string{"config", "--json"}, "HINDSIGHT_TASK_IDLE"},
+		{[]string{"doctor"}, "9 tasks closed"},
+		{[]string{"doctor", "--json"}, `"result": "ok"`},
+		{[]string{"deadletter", "list"}, "no dead letters"},
+		{[]string{"version"}, "hindsight"},
+		{[]string{"publish", "--namespace", "demo", "--task", "live-1", "--kind", "task_started", "--data", `{"goal":"try"}`}, "-"},
+		{[]string{"tasks", "--namespace", "nobody", "--json"}, "[]"},
+	} {
+		if out := in.run(c.args...); !strings.Contains(out, c.want) {
+			t.Errorf("hindsight %s printed %q, want %q in it", strings.Join(c.args, " "), out, c.want)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"nonsense"}, 2, "unknown command"},
+		{[]string{"tasks", "--nonsense"}, 2, "unknown flag"},
+		{[]string{"show"}, 2, "arg"},
+		{[]string{"show", "ffffffffffff"}, 1, "nothing has the id"},
+		{[]string{"sql", "DROP TABLE tasks"}, 1, "read"},
+		{[]string{"sql", "SELEC 1"}, 1, "Syntax error"},
+		{[]string{"import", "--format", "nonsense", example(t)}, 2, "format"},
+		{[]string{"import", "--namespace", "Not A Namespace", example(t)}, 2, "namespace"},
+		{[]string{"publish", "--task", "t", "--kind", "message", "--data", "{"}, 2, "JSON"},
+		{[]string{"publish", "--task", "t", "--kind", "message", "--data", `{"role":"nobody"}`}, 2, "role"},
+		{[]string{"deadletter", "replay"}, 2, "--all"},
+		{[]string{"bench", "nonsense"}, 2, "invalid argument"},
+	} {
+		r := in.try("", c.args...)
+		if r.code != c.code || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("hindsight %s: exit %d, stderr %q; want exit %d and %q", strings.Join(c.args, " "), r.code, r.stderr, c.code, c.want)
+		}
+	}
+	in.stop()
+}
+
+// TestRejectedEventIsADeadLetter publishes past the command's own checks, as a foreign program would.
+func TestRejectedEventIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	in.start()
+	publishRaw(t, in.nats, "hindsight.v1.trace.demo.~.message", []byte("this is no event"))
+	type letter struct {
+		ID      string `json:"id"`
+		Reason  string `json:"reason"`
+		Payload string `json:"payload"`
+	}
+	var letters []letter
+	in.waitFor(func() error {
+		letters = parse[[]letter](t, in.run("deadletter", "list", "--json"))
+		if len(letters) != 1 {
+			return os.ErrNotExist
+		}
+		return nil
+	})
+	if letters[0].Reason != "malformed" || letters[0].Payload != "this is no event" {
+		t.Errorf("letter = %+v", letters[0])
+	}
+	in.waitFor(func() error {
+		if got := in.sql("SELECT reason FROM dead_letters FINAL"); got != "malformed" {
+			return os.ErrNotExist
+		}
+		return nil
+	})
+	if out := in.run("deadletter", "replay", letters[0].ID); !strings.Contains(out, "replayed 1") {
+		t.Errorf("replay printed %q", out)
+	}
+	// It is still no event, so it comes back as a letter.
+	in.waitFor(func() error {
+		if again := parse[[]letter](t, in.run("deadletter", "list", "--json")); len(again) != 1 || again[0].ID == letters[0].ID {
+			return os.ErrNotExist
+		}
+		return nil
+	})
+	in.stop()
+}
+
+func TestWhatIsInUseIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	in.start()
+	second := newInstallation(t, "HINDSIGHT_DATA_DIR="+filepath.Join(in.dir, "data"))
+	r := second.try("", "up")
+	if r.code != 1 || !strings.Contains(r.stderr, "hindsight up") || !strings.Contains(r.stderr, itoa(in.cmd.Process.Pid)) {
+		t.Errorf("same data directory: exit %d, %s; want the holder's pid %d", r.code, r.stderr, in.cmd.Process.Pid)
+	}
+	var port string
+	for _, entry := range in.env {
+		if value, found := strings.CutPrefix(entry, "HINDSIGHT_CLICKHOUSE_PORT="); found {
+			port = value
+		}
+	}
+	third := newInstallation(t, "HINDSIGHT_CLICKHOUSE_PORT="+port)
+	r = third.try("", "up")
+	if r.code != 1 || !strings.Contains(r.stderr, "HINDSIGHT_CLICKHOUSE_PORT") {
+		t.Errorf("same port: exit %d, %s; want the setting's name", r.code, r.stderr)
+	}
+	in.stop()
+}
+
+func TestWithoutAServerCommandsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	for _, args := range [][]string{{"tasks"}, {"show", "0123456789"}, {"sql", "SELECT 1"}, {"deadletter", "list"}, {"import", example(t)}, {"publish", "--task", "t", "--kind", "message"}} {
+		r := in.try("", args...)
+		if r.code != 1 || !strings.Contains(r.stderr, "hindsight up") {
+			t.Errorf("hindsight %s: exit %d, %q; want advice to run 'hindsight up'", strings.Join(args, " "), r.code, r.stderr)
+		}
+	}
+	if r := in.try("", "doctor"); r.code != 1 || !strings.Contains(r.stdout, "fail") {
+		t.Errorf("doctor without servers: exit %d, %s", r.code, r.stdout)
+	}
+	got := parse[report](t, in.run("import", "--dry-run", "--json", example(t)))
+	if got.Read != 9 || got.Mapped != 9 || got.Tasks != 9 {
+		t.Errorf("dry run without a server: %+v", got)
+	}
+}
