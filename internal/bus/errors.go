@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -95,8 +97,12 @@ func translate(err error) error {
 			return fmt.Errorf("%w: %w", ErrNotFound, err)
 		}
 	}
+	// The connection may break under a write before nats.go has noticed.
+	if broken := (*net.OpError)(nil); errors.As(err, &broken) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
 	for _, away := range []error{
-		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrNoServers, nats.ErrConnectionClosed,
+		io.EOF, net.ErrClosed, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrNoServers, nats.ErrConnectionClosed,
 		nats.ErrConnectionReconnecting, nats.ErrConnectionDraining, nats.ErrDisconnected, nats.ErrReconnectBufExceeded,
 		nats.ErrStaleConnection, jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout,
 		jetstream.ErrJetStreamPublisherClosed, jetstream.ErrTooManyStalledMsgs,
