@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,8 +86,8 @@ func (a *answer) finish(format string) error {
 			return err
 		}
 	}
-	for i := len(a.closers) - 1; i >= 0; i-- {
-		if err := a.closers[i].Close(); err != nil {
+	for _, c := range slices.Backward(a.closers) {
+		if err := c.Close(); err != nil {
 			return err
 		}
 	}
@@ -154,8 +155,8 @@ func (a *answer) fail(err error) {
 	}
 	message := e.Message + "\n"
 	_, _ = fmt.Fprintf(a.out, "\r\n__exception__\r\n%s\r\n%s%d %s\r\n__exception__\r\n", a.tag, message, len(message), a.tag)
-	for i := len(a.closers) - 1; i >= 0; i-- {
-		_ = a.closers[i].Close()
+	for _, c := range slices.Backward(a.closers) {
+		_ = c.Close()
 	}
 	_ = http.NewResponseController(a.w).Flush()
 	panic(http.ErrAbortHandler)

@@ -1,3 +1,4 @@
+//nolint:gosec // calling C is what this file is for: each pointer is kept alive over its call, and the sizes are small.
 package engine
 
 import (

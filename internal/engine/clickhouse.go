@@ -53,9 +53,9 @@ type ClickHouseOptions struct {
 func (o *ClickHouseOptions) setDefaults() error {
 	switch {
 	case o.DataDir == "":
-		return errors.New("DataDir is empty")
+		return errors.New("no DataDir is given")
 	case o.Library == "":
-		return errors.New("Library is empty")
+		return errors.New("no Library is given")
 	case o.Port < 0 || o.Port > 65535:
 		return fmt.Errorf("port %d is out of range", o.Port)
 	}

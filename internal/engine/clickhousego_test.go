@@ -4,9 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/url"
 	"reflect"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +17,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 )
 
-func hostOf(t testing.TB, serverURL string) string {
+func hostOf(t *testing.T, serverURL string) string {
 	t.Helper()
 	u, err := url.Parse(serverURL)
 	if err != nil {
@@ -175,7 +175,7 @@ func TestClickHouseGoQueries(t *testing.T) {
 	if err := rows.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if err := conn.AsyncInsert(ctx, "INSERT INTO wide (id) VALUES (99)", true); err != nil {
+	if err := conn.Exec(clickhouse.Context(ctx, clickhouse.WithAsync(true)), "INSERT INTO wide (id) VALUES (99)"); err != nil {
 		t.Errorf("async insert: %v", err)
 	}
 	if err := conn.QueryRow(ctx, "SELECT count() FROM wide").Scan(&count); err != nil || count != 11 {
@@ -262,6 +262,7 @@ func TestClickHouseGoDatabaseSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = insert.Close() }()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	for i := range 100 {
 		if _, err := insert.ExecContext(ctx, int64(i), sql.NullString{String: "s", Valid: i > 0}, at); err != nil {
@@ -311,10 +312,10 @@ func TestClickHouseGoManyClients(t *testing.T) {
 					t.Errorf("send: %v", err)
 					return
 				}
-				own := clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"log_comment": fmt.Sprint(c)}))
+				own := clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"log_comment": strconv.Itoa(c)}))
 				var comment string
 				var n uint64
-				if err := conn.QueryRow(own, "SELECT getSetting('log_comment'), count() FROM wide").Scan(&comment, &n); err != nil || comment != fmt.Sprint(c) || n < size {
+				if err := conn.QueryRow(own, "SELECT getSetting('log_comment'), count() FROM wide").Scan(&comment, &n); err != nil || comment != strconv.Itoa(c) || n < size {
 					t.Errorf("client %d read comment %q and %d rows, %v", c, comment, n, err)
 				}
 			}

@@ -54,7 +54,7 @@ func installConnect(t *testing.T, python string) string {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := os.MkdirTemp(parent, "new-")
+	fresh, err := os.MkdirTemp(parent, "new-") //nolint:usetesting // it is renamed inside the cache.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -352,8 +352,7 @@ func (ch *ClickHouse) insert(s *session, req *request, head string, insert inser
 	rows := io.MultiReader(strings.NewReader(req.text[insert.data:]), req.rest)
 	n, err := io.CopyBuffer(onlyWriter{stream}, io.LimitReader(rows, ch.options.MaxBody+1), make([]byte, 256<<10))
 	if err != nil {
-		var e *Exception
-		if errors.As(err, &e) {
+		if _, ok := errors.AsType[*Exception](err); ok {
 			return err
 		}
 		return fmt.Errorf("read rows: %w", err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -163,11 +164,9 @@ func TestHTTPInserts(t *testing.T) {
 			own := enginetest.Database(t, serverURL)
 			enginetest.Exec(t, serverURL, "CREATE TABLE "+own+".t (n UInt64, s String DEFAULT 'd') ENGINE = MergeTree ORDER BY (n, s)")
 			p := url.Values{"database": {own}}
-			for k, v := range c.params {
-				p[k] = v
-			}
+			maps.Copy(p, c.params)
 			query, body := strings.ReplaceAll(c.query, db, own), strings.ReplaceAll(c.body, db, own)
-			if resp, text := ask(t, serverURL, query, p, body); resp.StatusCode != 200 || text != "" {
+			if resp, text := ask(t, serverURL, query, p, body); resp.StatusCode != http.StatusOK || text != "" {
 				t.Fatalf("insert: %d %s", resp.StatusCode, text)
 			}
 			if got := enginetest.Exec(t, serverURL, "SELECT * FROM "+own+".t ORDER BY n, s"); got != c.want {
@@ -251,7 +250,7 @@ func TestHTTPRefusesBrowsers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			resp, body := ask(t, serverURL, "", nil, "SELECT 1", c.header...)
-			if ok := resp.StatusCode == 200; ok != c.ok || (!ok && resp.StatusCode != http.StatusForbidden) {
+			if ok := resp.StatusCode == http.StatusOK; ok != c.ok || (!ok && resp.StatusCode != http.StatusForbidden) {
 				t.Errorf("%d %q, want success %v", resp.StatusCode, body, c.ok)
 			}
 		})
@@ -265,7 +264,7 @@ func TestHTTPSummaryAndQueryID(t *testing.T) {
 	enginetest.Exec(t, serverURL, "CREATE TABLE "+db+".t (n UInt64) ENGINE = MergeTree ORDER BY n")
 	read := func(sql string) map[string]string {
 		resp, body := ask(t, serverURL, "", url.Values{"query_id": {"my-id"}}, sql)
-		if resp.StatusCode != 200 || resp.Header.Get("X-ClickHouse-Query-Id") != "my-id" {
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("X-ClickHouse-Query-Id") != "my-id" {
 			t.Fatalf("%d %s, id %q; want my-id", resp.StatusCode, body, resp.Header.Get("X-ClickHouse-Query-Id"))
 		}
 		var s map[string]string
@@ -313,13 +312,15 @@ func TestHTTPEncodings(t *testing.T) {
 			var body bytes.Buffer
 			w := pack[name](&body)
 			for i := range 10000 {
-				fmt.Fprintln(w, i)
+				if _, err := fmt.Fprintln(w, i); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
 			}
 			resp, text := ask(t, serverURL, "INSERT INTO "+table+" FORMAT TSV", nil, body.String(), "Content-Encoding", name)
-			if resp.StatusCode != 200 {
+			if resp.StatusCode != http.StatusOK {
 				t.Fatalf("insert: %d %s", resp.StatusCode, text)
 			}
 			resp, text = ask(t, serverURL, "SELECT n FROM "+table+" ORDER BY n", url.Values{"enable_http_compression": {"1"}}, "", "Accept-Encoding", name)
@@ -405,7 +406,7 @@ func TestHTTPErrorInsideAResult(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if resp.StatusCode != 200 || err == nil {
+	if resp.StatusCode != http.StatusOK || err == nil {
 		t.Errorf("%d, %v; want 200 and then an unexpected end", resp.StatusCode, err)
 	}
 	tail := string(body[max(0, len(body)-2000):])

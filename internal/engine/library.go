@@ -36,8 +36,8 @@ func FindChDB(getenv func(string) string) (string, error) {
 	}
 	var starts []string
 	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			exe = real
+		if target, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = target
 		}
 		starts = append(starts, filepath.Dir(exe))
 	}

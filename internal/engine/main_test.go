@@ -117,7 +117,9 @@ func serveChild(dir string) error {
 	if err := lock.Unlock(); err != nil {
 		return err
 	}
-	fmt.Println("stopped")
+	if _, err := fmt.Fprintln(os.Stdout, "stopped"); err != nil {
+		return err
+	}
 	return goleak.Find(goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreTopFunction("os/signal.NotifyContext.func1"))
 }
 
@@ -213,8 +215,14 @@ func (c *child) stop(t *testing.T, sig os.Signal) {
 	}
 }
 
+// reply is the head of an answer.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // ask sends one statement and returns status, header and body.
-func ask(t *testing.T, serverURL, query string, parameters url.Values, body string, header ...string) (*http.Response, string) {
+func ask(t *testing.T, serverURL, query string, parameters url.Values, body string, header ...string) (reply, string) {
 	t.Helper()
 	if parameters == nil {
 		parameters = url.Values{}
@@ -235,7 +243,7 @@ func ask(t *testing.T, serverURL, query string, parameters url.Values, body stri
 	return do(t, req)
 }
 
-func do(t *testing.T, req *http.Request) (*http.Response, string) {
+func do(t *testing.T, req *http.Request) (reply, string) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -246,7 +254,7 @@ func do(t *testing.T, req *http.Request) (*http.Response, string) {
 	if err != nil {
 		t.Fatalf("read answer: %v", err)
 	}
-	return resp, string(text)
+	return reply{resp.StatusCode, resp.Header}, string(text)
 }
 
 // client gives up on a server that hangs.

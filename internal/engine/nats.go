@@ -44,7 +44,7 @@ type NATS struct {
 // accepts connections. ctx bounds only the start.
 func StartNATS(ctx context.Context, options NATSOptions) (*NATS, error) {
 	if options.DataDir == "" {
-		return nil, errors.New("start NATS: DataDir is empty")
+		return nil, errors.New("start NATS: no DataDir is given")
 	}
 	if options.Port < -1 || options.Port > 65535 {
 		return nil, fmt.Errorf("start NATS: port %d is out of range", options.Port)

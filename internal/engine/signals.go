@@ -1,3 +1,4 @@
+//nolint:gosec // calling C is what this file is for; signal numbers are small.
 package engine
 
 import (

@@ -10,6 +10,7 @@ package enginetest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,12 +34,12 @@ var shared struct {
 }
 
 // ClickHouse returns the URL of the process's shared engine, "http://…", and
-// starts it if need be. It fails t when the library is missing.
-func ClickHouse(t testing.TB) string {
-	t.Helper()
+// starts it if need be. It fails tb when the library is missing.
+func ClickHouse(tb testing.TB) string {
+	tb.Helper()
 	shared.once.Do(func() { shared.engine, shared.err = start() })
 	if shared.err != nil {
-		t.Fatalf("embedded ClickHouse (run `make setup`): %v", shared.err)
+		tb.Fatalf("embedded ClickHouse (run `make setup`): %v", shared.err)
 	}
 	return shared.engine.URL()
 }
@@ -57,7 +58,7 @@ func start() (*engine.ClickHouse, error) {
 	if err != nil {
 		return nil, err
 	}
-	return engine.StartClickHouse(context.Background(), engine.ClickHouseOptions{DataDir: dir, Library: library})
+	return engine.StartClickHouse(context.Background(), engine.ClickHouseOptions{DataDir: dir, Library: library, Queue: 1024, QueueTimeout: 2 * time.Minute})
 }
 
 // removeLeavings deletes the directories of test processes that are gone: a
@@ -77,7 +78,7 @@ func removeLeavings() {
 // the process find no engine.
 func Stop() error {
 	var err error
-	shared.once.Do(func() { shared.err = fmt.Errorf("the shared engine was stopped") })
+	shared.once.Do(func() { shared.err = errors.New("the shared engine was stopped") })
 	if shared.engine == nil {
 		return nil
 	}
@@ -92,51 +93,51 @@ func Stop() error {
 }
 
 // Database creates a database with a name of its own on the engine at
-// serverURL, drops it when t ends, and returns the name.
-func Database(t testing.TB, serverURL string) string {
-	t.Helper()
+// serverURL, drops it when tb ends, and returns the name.
+func Database(tb testing.TB, serverURL string) string {
+	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:16])
-	Exec(t, serverURL, "CREATE DATABASE "+name)
-	t.Cleanup(func() { Exec(t, serverURL, "DROP DATABASE IF EXISTS "+name+" SYNC") })
+	Exec(tb, serverURL, "CREATE DATABASE "+name)
+	tb.Cleanup(func() { Exec(tb, serverURL, "DROP DATABASE IF EXISTS "+name+" SYNC") })
 	return name
 }
 
-// Exec runs one statement and returns its result as text; it fails t on error.
-func Exec(t testing.TB, serverURL, sql string) string {
-	t.Helper()
+// Exec runs one statement and returns its result as text; it fails tb on error.
+func Exec(tb testing.TB, serverURL, sql string) string {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, serverURL+"/?"+url.Values{}.Encode(), strings.NewReader(sql))
 	if err != nil {
-		t.Fatalf("ask ClickHouse: %v", err)
+		tb.Fatalf("ask ClickHouse: %v", err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatalf("ask ClickHouse: %v", err)
+		tb.Fatalf("ask ClickHouse: %v", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("read ClickHouse's answer: %v", err)
+		tb.Fatalf("read ClickHouse's answer: %v", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("ClickHouse refused %q: %s", sql, body)
+		tb.Fatalf("ClickHouse refused %q: %s", sql, body)
 	}
 	return string(body)
 }
 
-// NATS returns the URL of a fresh server with JetStream, stopped when t ends.
-func NATS(t testing.TB) string {
-	t.Helper()
-	n, err := engine.StartNATS(t.Context(), engine.NATSOptions{DataDir: t.TempDir()})
+// NATS returns the URL of a fresh server with JetStream, stopped when tb ends.
+func NATS(tb testing.TB) string {
+	tb.Helper()
+	n, err := engine.StartNATS(tb.Context(), engine.NATSOptions{DataDir: tb.TempDir()})
 	if err != nil {
-		t.Fatalf("embedded NATS: %v", err)
+		tb.Fatalf("embedded NATS: %v", err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
-			t.Errorf("stop embedded NATS: %v", err)
+			tb.Errorf("stop embedded NATS: %v", err)
 		}
 	})
 	return n.URL()
