@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hindsight-memory/hindsight/schema"
@@ -189,7 +190,7 @@ func TestMakeUp(t *testing.T) {
 		return httpOK(in.health + "/readyz")
 	})
 	in.run("import", "--namespace", "demo", "--wait", example(t))
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	<-done
