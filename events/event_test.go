@@ -142,7 +142,7 @@ func TestValidate(t *testing.T) {
 		"id of 129 bytes":          {func(e *events.Event) { e.ID = strings.Repeat("é", 64) + "x" }, "id has 129 bytes"},
 		"id not UTF-8":             {func(e *events.Event) { e.ID = "a\xff" }, "id is not valid UTF-8"},
 		"id ends in a wide space":  {func(e *events.Event) { e.ID = "a\u3000" }, "white space"},
-		"goal id too long":         {func(e *events.Event) { e.GoalID = strings.Repeat("g", 129) }, "goal_id has 129 bytes"},
+		"goal id too long":         {func(e *events.Event) { e.GoalID = strings.Repeat("g", 513) }, "goal_id has 513 bytes"},
 		"user id not UTF-8":        {func(e *events.Event) { e.UserID = "\xc3" }, "user_id is not valid UTF-8"},
 		"no time":                  {func(e *events.Event) { e.Time = time.Time{} }, "time is missing"},
 		"1970":                     {func(e *events.Event) { e.Time = time.Unix(0, 0) }, ""},

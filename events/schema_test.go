@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -205,16 +207,17 @@ func TestSchemaAndGoAgree(t *testing.T) {
 		ok("feedback", "data.kind", `"correction"`), ok("feedback", "data.kind", `"approval"`), ok("feedback", "data.kind", `"rejection"`),
 		bad("feedback", "data.kind", `"like"`), bad("feedback", "data.kind", ""), ok("feedback", "data.value", "5"), bad("feedback", "data.target", "5"),
 	}
-	for _, name := range []string{"id", "agent_id", "session_id", "task_id"} {
+	limit := map[string]int{"id": 128, "agent_id": 512, "session_id": 512, "task_id": 512}
+	for _, name := range slices.Sorted(maps.Keys(limit)) {
 		rows = append(rows, bad("message", name, ""), bad("message", name, `""`), bad("message", name, "null"), bad("message", name, "1"),
-			ok("message", name, long(128)), bad("message", name, long(129)), bad("message", name, `"a\u0000b"`), bad("message", name, `"a\nb"`),
+			ok("message", name, long(limit[name])), bad("message", name, long(limit[name]+1)), bad("message", name, `"a\u0000b"`), bad("message", name, `"a\nb"`),
 			bad("message", name, `"\u007f"`), ok("message", name, `"a b/日本"`))
 	}
 	rows = append(rows, bad("message", "id", `" a"`), bad("message", "id", `"a "`), bad("message", "id", `" "`),
 		ok("message", "id", `"a  b"`), ok("message", "task_id", `" a "`))
 	for _, name := range []string{"user_id", "goal_id"} {
 		rows = append(rows, ok("message", name, ""), ok("message", name, `""`), ok("message", name, "null"), bad("message", name, "1"),
-			ok("message", name, long(128)), bad("message", name, long(129)), bad("message", name, `"a\tb"`))
+			ok("message", name, long(512)), bad("message", name, long(513)), bad("message", name, `"a\tb"`))
 	}
 	for _, r := range rows {
 		raw := change(t, r.kind, r.pairs...)

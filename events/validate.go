@@ -18,8 +18,10 @@ const (
 	// MaxEventBytes is the largest encoded event, 1 MB. The broker's own limit is 1 MiB for a message *with* its
 	// headers, so that an event of exactly 1 MiB could never be published.
 	MaxEventBytes = 1_000_000
-	// MaxIDBytes bounds every id of the envelope, in bytes.
+	// MaxIDBytes bounds the id of an event, in bytes.
 	MaxIDBytes = 128
+	// MaxNameBytes bounds the other ids of the envelope, in bytes: recorded runs have goals and agents of over 200.
+	MaxNameBytes = 512
 	// MaxTextBytes is where a long text (a result, a message) is cut with `…[cut N bytes]`.
 	MaxTextBytes = 64 << 10
 	// MaxFuture is how far ahead of the receiver's clock an event's time may be.
@@ -65,16 +67,17 @@ func (e Event) validateEnvelope(now time.Time) error {
 	}
 	for _, f := range []struct {
 		name, value string
+		limit       int
 		required    bool
 	}{
-		{"id", e.ID, true},
-		{"agent_id", e.AgentID, true},
-		{"session_id", e.SessionID, true},
-		{"task_id", e.TaskID, true},
-		{"user_id", e.UserID, false},
-		{"goal_id", e.GoalID, false},
+		{"id", e.ID, MaxIDBytes, true},
+		{"agent_id", e.AgentID, MaxNameBytes, true},
+		{"session_id", e.SessionID, MaxNameBytes, true},
+		{"task_id", e.TaskID, MaxNameBytes, true},
+		{"user_id", e.UserID, MaxNameBytes, false},
+		{"goal_id", e.GoalID, MaxNameBytes, false},
 	} {
-		if err := validateID(f.name, f.value, f.required); err != nil {
+		if err := validateID(f.name, f.value, f.limit, f.required); err != nil {
 			return err
 		}
 	}
@@ -109,12 +112,12 @@ func validateExtra(extra map[string]json.RawMessage) error {
 	return nil
 }
 
-func validateID(name, value string, required bool) error {
+func validateID(name, value string, limit int, required bool) error {
 	switch {
 	case value == "" && required:
 		return fmt.Errorf("%w: %s is missing", ErrInvalid, name)
-	case len(value) > MaxIDBytes:
-		return fmt.Errorf("%w: %s has %d bytes: at most %d are allowed", ErrInvalid, name, len(value), MaxIDBytes)
+	case len(value) > limit:
+		return fmt.Errorf("%w: %s has %d bytes: at most %d are allowed", ErrInvalid, name, len(value), limit)
 	case !utf8.ValidString(value):
 		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, name)
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):

@@ -28,7 +28,7 @@ func hashID(parts ...string) string {
 // become _, the end is cut, and a hash of the whole text follows, so that two long texts with the same beginning differ.
 func limitID(s string) string {
 	control := func(r rune) bool { return r < ' ' || r == 0x7f }
-	if len(s) <= events.MaxIDBytes && !strings.ContainsFunc(s, control) {
+	if len(s) <= events.MaxNameBytes && !strings.ContainsFunc(s, control) {
 		return s
 	}
 	suffix := "~" + hashID(s)[:16]
@@ -38,7 +38,7 @@ func limitID(s string) string {
 		}
 		return r
 	}, s)
-	end := min(len(out), events.MaxIDBytes-len(suffix))
+	end := min(len(out), events.MaxNameBytes-len(suffix))
 	for end > 0 && end < len(out) && !utf8.RuneStart(out[end]) {
 		end--
 	}

@@ -300,8 +300,8 @@ func TestTrajectoryIdentity(t *testing.T) {
 
 func TestLongNames(t *testing.T) {
 	t.Parallel()
-	run := strings.Repeat("é", 100) + "\n"
-	source := strings.Repeat("s", 127)
+	run := strings.Repeat("é", 300) + "\n"
+	source := strings.Repeat("s", 511)
 	a := readOne(t, trajectory(t, map[string]any{"run": run + "a", "source": source})).Events[0]
 	b := readOne(t, trajectory(t, map[string]any{"run": run + "b", "source": source})).Events[0]
 	if a.AgentID == b.AgentID || !strings.HasPrefix(a.AgentID, "ééé") || !strings.HasPrefix(a.GoalID, "sss") {
@@ -310,7 +310,7 @@ func TestLongNames(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                       "",
 		"plain":                  "plain",
-		strings.Repeat("x", 128): strings.Repeat("x", 128),
+		strings.Repeat("x", 512): strings.Repeat("x", 512),
 	} {
 		if got := importer.LimitID(in); got != want {
 			t.Errorf("LimitID(%q) = %q", in, got)
