@@ -151,13 +151,14 @@ func TestLivingHolderIsNamed(t *testing.T) {
 	t.Parallel()
 	s, conn := open(t)
 	var a alone
-	entered, _, _ := leader(t, conn, "alive", 500*time.Millisecond, &a)
+	const ttl = time.Second
+	entered, causes, _ := leader(t, conn, "alive", ttl, &a)
 	receive(t, "leader leads", entered)
 	other := s.connect(t)
 	if _, err := other.Acquire(t.Context(), "job", "other", time.Second); !errors.Is(err, bus.ErrHeld) || !strings.Contains(err.Error(), "alive") {
 		t.Errorf("Acquire = %v, want ErrHeld naming the holder", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*ttl/2)
 	defer cancel()
 	err := other.Lead(ctx, "job", "other", time.Second, func(context.Context, uint64) error {
 		t.Error("led beside a living holder")
@@ -165,6 +166,11 @@ func TestLivingHolderIsNamed(t *testing.T) {
 	})
 	if !errors.Is(err, bus.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Lead = %v, want ErrHeld and DeadlineExceeded", err)
+	}
+	select {
+	case cause := <-causes:
+		t.Errorf("the holder's context ended (%v), want it to renew the lease", cause)
+	default:
 	}
 }
 
