@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS trace_events /* ON CLUSTER */
     content           String ALIAS JSONExtractString(data, 'content') COMMENT 'message',
     error_signature   String ALIAS substring(trimBoth(replaceRegexpAll(replaceRegexpAll(replaceRegexpAll(lower(error_message), '(^|[\\s(=:,])(''[^'']*''|"[^"]*"|`[^`]*`)', '\\1<text>'), '[^\\s,;:()<>]*@[^\\s,;:()<>]+', '<address>'), '[#\\w.:/-]*[0-9][#\\w.:/-]*', '<value>')), 1, 300) COMMENT 'the error message without its values, so that like errors group',
 
-    INDEX by_task task_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_task task_id TYPE bloom_filter(0.0001) GRANULARITY 1,
     INDEX by_event event_id TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX by_session session_id TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX by_goal goal_id TYPE bloom_filter(0.01) GRANULARITY 1,
