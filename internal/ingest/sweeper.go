@@ -20,11 +20,19 @@ const (
 	// sweepOverlap is how far back each look reaches over the last one: longer than any insert may take, because a row
 	// carries the time at which its insert began and is seen only when it ended.
 	sweepOverlap = 60 * time.Second
-	// sweepShare bounds the sweeper's part of the store's work: after a look that took d it rests for at least
-	// sweepShare × d.
+	// sweepShare bounds the sweeper's part of the store's work: after a look that took d it rests for sweepShare × d, but
+	// not longer than maxRest, so that a backlog is worked off.
 	sweepShare = 4
-	// maxLive is how many live tasks have their working memory refreshed in one look, the latest first.
+	maxRest    = 10 * time.Second
+	// maxLive is how many live tasks have their working memory refreshed in one look, the latest first. Those with a
+	// failure or a correction come on top.
 	maxLive = 200
+	// failuresInARow is after how many tasks that failed one after the other, each alone, no further ones are tried: the
+	// store or the queue is to blame.
+	failuresInARow = 10
+	// minSetAside and maxSetAside bound how long a task that fails alone is left alone; it doubles each time.
+	minSetAside = 30 * time.Second
+	maxSetAside = 30 * time.Minute
 )
 
 // TaskStore is what the sweeper needs of the record.
@@ -33,6 +41,8 @@ type TaskStore interface {
 	Touched(ctx context.Context, since time.Time) (now time.Time, touched []memory.Touch, err error)
 	// TaskEvents gives all distinct events of the tasks.
 	TaskEvents(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey][]memory.StoredEvent, error)
+	// StoredEventIDs tells which events of the tasks are stored; it costs much less than TaskEvents.
+	StoredEventIDs(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]map[string]struct{}, error)
 	// TaskStates gives the newest written state of the tasks that have one.
 	TaskStates(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]memory.TaskState, error)
 	// InsertTasks writes states; the highest revision of a task is the current one.
@@ -81,6 +91,8 @@ type Sweeper struct {
 	closed *prometheus.CounterVec
 	looks  prometheus.Histogram
 	open   prometheus.Gauge
+	// overlap is [sweepOverlap] but in tests.
+	overlap time.Duration
 }
 
 // NewSweeper checks the options and registers the metrics.
@@ -92,7 +104,7 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 	opts.Quiet = cmp.Or(opts.Quiet, 2*time.Second)
 	opts.Interval = cmp.Or(opts.Interval, time.Second)
 	s := &Sweeper{
-		opts: opts,
+		opts: opts, overlap: sweepOverlap,
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hindsight_tasks_closed_total", Help: "Task revisions closed, by cause (finished, idle).",
 		}, []string{"cause"}),
@@ -113,6 +125,7 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 // is waited for; Run returns ctx's error only.
 func (s *Sweeper) Run(ctx context.Context) error {
 	w := &watch{Sweeper: s, tasks: map[memory.TaskKey]*watched{}}
+	defer s.open.Set(0) // It is another's count from here on.
 	failures := 0
 	for {
 		began := time.Now()
@@ -120,7 +133,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("sweeper stopped: %w", context.Cause(ctx))
 		}
-		pause := max(s.opts.Interval, sweepShare*time.Since(began))
+		pause := max(s.opts.Interval, min(sweepShare*time.Since(began), maxRest))
 		if err != nil {
 			failures++
 			pause = min(s.opts.Interval<<min(failures, 5), 30*time.Second)
@@ -137,17 +150,26 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// watched is what the sweeper remembers of one task between two looks.
+// watched is what the sweeper remembers of one task between two looks. Its times are the store's.
 type watched struct {
 	key memory.TaskKey
 	// last is when the latest known event was recorded.
 	last time.Time
-	// seen is the value of last when the task was read last; zero when it was not read yet.
+	// seen is the value of last up to which the state is written; zero when none was written yet.
 	seen time.Time
+	// events is the number of events in that state.
+	events int
 	// finished says that an end is among the events.
 	finished bool
+	// urgent says that a failure or a correction is among what arrived after seen.
+	urgent bool
 	// closed says that the state up to seen is written as closed.
 	closed bool
+	// settled says that a closed state has every event that was recorded up to last, however long its insert took.
+	settled bool
+	// failures counts how often the task failed alone, and until is how long it is left alone for that.
+	failures int
+	until    time.Time
 }
 
 // watch is one run of the sweeper.
@@ -157,6 +179,8 @@ type watch struct {
 	// since is where the next look begins; zero before the first.
 	since time.Time
 	saved time.Time
+	// failed says that writing tasks failed in the look before.
+	failed bool
 }
 
 // look finds what arrived, and reads and writes the tasks that are due.
@@ -179,46 +203,126 @@ func (w *watch) look(ctx context.Context) error {
 			w.tasks[t.Key] = task
 		}
 		if t.LastRecordedAt.After(task.last) {
-			task.last, task.closed = t.LastRecordedAt, false
+			task.last, task.closed, task.settled = t.LastRecordedAt, false, false
+			task.urgent = task.urgent || t.Failures > 0 || t.Corrections > 0
 		}
 		task.finished = task.finished || t.Finished > 0
 	}
+	if err := w.review(ctx, now); err != nil {
+		return err
+	}
 	for chunk := range slices.Chunk(w.due(now), sweepChunk) {
-		if err := w.settle(ctx, now, chunk); err != nil {
+		err := w.write(ctx, now, chunk)
+		if err != nil && w.failed && ctx.Err() == nil {
+			err = w.writeAlone(ctx, now, chunk)
+		}
+		w.failed = err != nil
+		if err != nil {
 			return err
 		}
 	}
 	return w.advance(ctx, now)
 }
 
-// due lists the tasks to read now: those that may be closed, and of those with news the latest.
-func (w *watch) due(now time.Time) []*watched {
-	var over, live []*watched
+// review looks again at closed tasks once no insert from before their closing can be running any more. A row that was
+// seen late does not show otherwise: by its time of arrival it is older than what was seen before.
+func (w *watch) review(ctx context.Context, now time.Time) error {
+	var closed []*watched
 	for _, t := range w.tasks {
-		silence := now.Sub(t.last)
+		if t.closed && !t.settled && now.Sub(t.last) >= w.overlap {
+			closed = append(closed, t)
+		}
+	}
+	slices.SortFunc(closed, byArrival)
+	for chunk := range slices.Chunk(closed, sweepChunk) {
+		stored, err := w.opts.Store.StoredEventIDs(ctx, keysOf(chunk))
+		if err != nil {
+			return fmt.Errorf("review closed tasks: %w", err)
+		}
+		for _, t := range chunk {
+			t.closed = len(stored[t.key]) <= t.events
+			t.settled = t.closed
+		}
+	}
+	return nil
+}
+
+// due lists the tasks to read now: those with a failure or correction, those that may be closed, and of the others with
+// news the latest.
+func (w *watch) due(now time.Time) []*watched {
+	var urgent, over, live []*watched
+	for _, t := range w.tasks {
 		switch {
-		case t.closed:
-		case silence >= w.opts.Idle, t.finished && silence >= w.opts.Quiet:
+		case t.closed, t.until.After(now):
+		case w.over(now, t):
 			over = append(over, t)
-		case !t.finished && t.last.After(t.seen):
+		case t.finished || !t.last.After(t.seen):
+		case t.urgent:
+			urgent = append(urgent, t)
+		default:
 			live = append(live, t)
 		}
 	}
-	byArrival := func(a, b *watched) int {
-		return cmp.Or(a.last.Compare(b.last), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.TaskID, b.key.TaskID))
+	for _, tasks := range [][]*watched{urgent, over, live} {
+		slices.SortFunc(tasks, byArrival)
 	}
-	slices.SortFunc(over, byArrival)
-	slices.SortFunc(live, byArrival)
-	return append(over, live[max(0, len(live)-maxLive):]...)
+	return slices.Concat(urgent, over, live[max(0, len(live)-maxLive):])
 }
 
-// settle derives the tasks' states from the record and writes what is new: first the request for reflection, then the
-// row, so that a crash between the two repeats the request (which changes nothing) and never loses it.
-func (w *watch) settle(ctx context.Context, now time.Time, due []*watched) error {
-	keys := make([]memory.TaskKey, len(due))
-	for i, t := range due {
+func byArrival(a, b *watched) int {
+	return cmp.Or(a.last.Compare(b.last), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.TaskID, b.key.TaskID))
+}
+
+func keysOf(tasks []*watched) []memory.TaskKey {
+	keys := make([]memory.TaskKey, len(tasks))
+	for i, t := range tasks {
 		keys[i] = t.key
 	}
+	return keys
+}
+
+// writeAlone writes the tasks of a chunk that failed twice one by one, so that one which can't be read or written holds
+// up no other: it is set aside and tried again later, for ever. Where no task succeeds, none of them is to blame.
+func (w *watch) writeAlone(ctx context.Context, now time.Time, chunk []*watched) error {
+	failed := map[*watched]error{}
+	var last error // of those that failed in a row until the end
+	succeeded, inARow := 0, 0
+	for _, t := range chunk {
+		if last = w.write(ctx, now, []*watched{t}); last == nil {
+			succeeded, inARow = succeeded+1, 0
+			continue
+		}
+		failed[t] = last
+		if inARow++; inARow == failuresInARow {
+			break
+		}
+	}
+	if succeeded == 0 || ctx.Err() != nil {
+		return last
+	}
+	for t, err := range failed {
+		w.opts.Logger.Warn("task can't be brought up to date, trying again later",
+			"namespace", t.key.Namespace, "task_id", t.key.TaskID, "error", err)
+		t.until = now.Add(min(minSetAside<<min(t.failures, 10), maxSetAside))
+		t.failures++
+	}
+	if inARow == failuresInARow {
+		return last
+	}
+	return nil
+}
+
+// change is a state that is not written yet, with what it replaces.
+type change struct {
+	task   memory.Task
+	before memory.TaskState
+}
+
+// write derives the tasks' states from the record and writes what is new: first the request for reflection, then the
+// row, so that a crash between the two repeats the request (which changes nothing) and never loses it. What is
+// remembered of the tasks changes at the end only, so that after an error everything is done again.
+func (w *watch) write(ctx context.Context, now time.Time, due []*watched) error {
+	keys := keysOf(due)
 	evs, err := w.opts.Store.TaskEvents(ctx, keys)
 	if err != nil {
 		return fmt.Errorf("read tasks' events: %w", err)
@@ -227,61 +331,81 @@ func (w *watch) settle(ctx context.Context, now time.Time, due []*watched) error
 	if err != nil {
 		return fmt.Errorf("read tasks' states: %w", err)
 	}
-	var requests []memory.ReflectionRequest
-	var rows []memory.Task
-	for _, t := range due {
-		task, isNew := w.decide(now, t, evs[t.key], written[t.key])
-		if !isNew {
-			continue
-		}
-		rows = append(rows, task)
-		before := written[t.key]
-		if task.Closed || task.Errors > before.Errors || task.Corrections > before.Corrections {
-			requests = append(requests, memory.ReflectionRequest{
-				Namespace: task.Namespace, TaskID: task.TaskID, Revision: task.Revision, Closed: task.Closed,
-			})
+	after := make([]watched, len(due))
+	var changes []change
+	for i, t := range due {
+		var task memory.Task
+		after[i], task = w.derive(now, *t, evs[t.key])
+		if before := written[t.key]; task.Revision > before.Revision {
+			changes = append(changes, change{task, before})
 		}
 	}
-	if err := w.opts.Reflections.Request(ctx, requests); err != nil {
-		return fmt.Errorf("ask for reflection: %w", err)
+	if err := w.publish(ctx, changes); err != nil {
+		return err
 	}
-	if err := w.opts.Store.InsertTasks(ctx, rows); err != nil {
-		return fmt.Errorf("write tasks: %w", err)
-	}
-	for i := range rows {
-		w.keepWorking(ctx, rows[i])
-	}
-	for _, t := range due {
-		t.closed = w.over(now, t)
+	for i, t := range due {
+		*t = after[i]
 	}
 	return nil
 }
 
-// decide builds the task and reports whether this state is not written yet.
-func (w *watch) decide(now time.Time, t *watched, evs []memory.StoredEvent, before memory.TaskState) (memory.Task, bool) {
-	task := memory.BuildTask(memory.Envelopes(evs), false)
-	t.seen = t.last
+// derive builds a task from its events, and gives what is to be remembered of it once that is written.
+func (w *watch) derive(now time.Time, t watched, evs []memory.StoredEvent) (watched, memory.Task) {
 	for _, e := range evs {
-		if e.RecordedAt.After(t.last) { // It arrived after the look; the next one will see it.
+		if e.RecordedAt.After(t.last) { // It arrived after the look.
 			t.last = e.RecordedAt
 		}
 	}
-	if task.Events == 0 {
-		return task, false
-	}
+	task := memory.BuildTask(memory.Envelopes(evs), false)
 	t.finished = task.Finished
-	task = memory.CloseTask(task, w.over(now, t))
-	if task.Revision <= before.Revision {
-		return task, false
+	t.closed = w.over(now, &t)
+	t.settled = t.closed && now.Sub(t.last) >= w.overlap
+	t.seen, t.events, t.urgent, t.failures = t.last, task.Events, false, 0
+	if task.Events > 0 {
+		task = memory.CloseTask(task, t.closed)
 	}
-	if task.Closed {
-		cause := "idle"
-		if task.Finished {
-			cause = "finished"
+	return t, task
+}
+
+// publish makes new states known: request, working memory of what is over, row, working memory of what lives.
+func (w *watch) publish(ctx context.Context, changes []change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	var requests []memory.ReflectionRequest
+	rows := make([]memory.Task, len(changes))
+	for i, c := range changes {
+		rows[i] = c.task
+		if c.task.Closed || c.task.Errors > c.before.Errors || c.task.Corrections > c.before.Corrections {
+			requests = append(requests, memory.ReflectionRequest{
+				Namespace: c.task.Namespace, TaskID: c.task.TaskID, Revision: c.task.Revision, Closed: c.task.Closed,
+			})
 		}
-		w.closed.WithLabelValues(cause).Inc()
 	}
-	return task, true
+	if len(requests) > 0 {
+		if err := w.opts.Reflections.Request(ctx, requests); err != nil {
+			return fmt.Errorf("ask for reflection: %w", err)
+		}
+	}
+	for _, task := range rows {
+		if task.Closed { // Before the row, so that a crash between the two has it done again.
+			w.keepWorking(ctx, task)
+		}
+	}
+	if err := w.opts.Store.InsertTasks(ctx, rows); err != nil {
+		return fmt.Errorf("write tasks: %w", err)
+	}
+	for _, task := range rows {
+		switch {
+		case !task.Closed:
+			w.keepWorking(ctx, task)
+		case task.Finished:
+			w.closed.WithLabelValues("finished").Inc()
+		default:
+			w.closed.WithLabelValues("idle").Inc()
+		}
+	}
+	return nil
 }
 
 // over reports whether the task's silence is long enough to close it.
@@ -305,24 +429,24 @@ func (w *watch) keepWorking(ctx context.Context, task memory.Task) {
 }
 
 // advance moves the window on, forgets closed tasks that no window will show again, and saves a bookmark from which
-// another sweeper would find every task that is still open.
+// another sweeper would find every task that is not.
 func (w *watch) advance(ctx context.Context, now time.Time) error {
-	w.since = now.Add(-sweepOverlap)
+	w.since = now.Add(-w.overlap)
 	mark, open := w.since, 0
 	for key, t := range w.tasks {
-		switch {
-		case t.closed && t.last.Before(w.since):
-			delete(w.tasks, key)
-		case !t.closed:
+		if !t.closed {
 			open++
-			if t.last.Before(mark) {
-				mark = t.last
-			}
+		}
+		switch {
+		case !t.settled && t.last.Before(mark):
+			mark = t.last
+		case t.settled && t.last.Before(w.since):
+			delete(w.tasks, key)
 		}
 	}
 	w.open.Set(float64(open))
 	// The bookmark only saves work after a restart, so writing it every tenth of a window is enough.
-	if mark.Sub(w.saved) < sweepOverlap/10 {
+	if mark.Sub(w.saved) < w.overlap/10 {
 		return nil
 	}
 	if err := w.opts.Bookmark.Save(ctx, mark); err != nil {

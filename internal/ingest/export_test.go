@@ -1,0 +1,9 @@
+package ingest
+
+import "time"
+
+// MaxLive is how many live tasks without anything urgent are read in one look.
+const MaxLive = maxLive
+
+// SetOverlap shortens how far back each look reaches, since a test can't wait for a minute.
+func (s *Sweeper) SetOverlap(d time.Duration) { s.overlap = d }
