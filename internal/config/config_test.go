@@ -3,6 +3,7 @@ package config_test
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,9 +23,7 @@ func (e environment) get(name string) string { return e[name] }
 func load(t *testing.T, env environment) (*config.Config, error) {
 	t.Helper()
 	all := environment{"HINDSIGHT_DATA_DIR": t.TempDir()}
-	for name, value := range env {
-		all[name] = value
-	}
+	maps.Copy(all, env)
 	return config.Load(all.get)
 }
 

@@ -58,41 +58,41 @@ type record struct {
 	url, database string
 }
 
-func newRecord(t testing.TB) *record {
-	t.Helper()
-	url := enginetest.ClickHouse(t)
-	r := &record{url: url, database: enginetest.Database(t, url)}
-	r.ClickHouse = openStore(t, url, r.database)
-	if err := r.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
-		t.Fatal(err)
+func newRecord(tb testing.TB) *record {
+	tb.Helper()
+	url := enginetest.ClickHouse(tb)
+	r := &record{url: url, database: enginetest.Database(tb, url)}
+	r.ClickHouse = openStore(tb, url, r.database)
+	if err := r.Migrate(tb.Context(), store.MigrateOptions{}); err != nil {
+		tb.Fatal(err)
 	}
 	return r
 }
 
-func openStore(t testing.TB, url, database string) *store.ClickHouse {
-	t.Helper()
+func openStore(tb testing.TB, url, database string) *store.ClickHouse {
+	tb.Helper()
 	c, err := store.Open(store.Options{URL: url, Database: database})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return c
 }
 
-// exec runs a statement in which DB stands for the record's database.
-func (r *record) exec(t testing.TB, format string, args ...any) string {
-	t.Helper()
-	return enginetest.Exec(t, r.url, fmt.Sprintf(format, args...))
+// exec runs a statement, formatted as by fmt.Sprintf.
+func (r *record) exec(tb testing.TB, format string, args ...any) string {
+	tb.Helper()
+	return enginetest.Exec(tb, r.url, fmt.Sprintf(format, args...))
 }
 
 // logger writes warnings to the test's log.
-func logger(t testing.TB) *slog.Logger {
-	t.Helper()
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+func logger(tb testing.TB) *slog.Logger {
+	tb.Helper()
+	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 // noon is when the tasks of these tests happened; the record has a clock of its own.

@@ -669,10 +669,8 @@ func TestAThousandTasksInOneLook(t *testing.T) {
 // TestEventsThatArriveDuringALook come at the two moments at which a look could overlook them.
 func TestEventsThatArriveDuringALook(t *testing.T) {
 	t.Parallel()
-	late := func(s *surroundings, t *testing.T) func() error {
-		return sync.OnceValue(func() error {
-			return s.InsertEvents(context.WithoutCancel(t.Context()), []events.Event{step("a", 1, events.StatusFailure)})
-		})
+	late := func(ctx context.Context, s *surroundings) func() error {
+		return sync.OnceValue(func() error { return s.InsertEvents(ctx, []events.Event{step("a", 1, events.StatusFailure)}) })
 	}
 	for name, hook := range map[string]func(s *surroundings, insert func() error){
 		"before the events are read": func(s *surroundings, insert func() error) {
@@ -692,7 +690,7 @@ func TestEventsThatArriveDuringALook(t *testing.T) {
 			s := newSurroundings(t)
 			s.insert(t, started("a"), finished("a"))
 			s.silence(t, 100*time.Millisecond)
-			hook(s, late(s, t))
+			hook(s, late(context.WithoutCancel(t.Context()), s))
 			s.sweep(t, soon(), time.Minute)
 			if task := s.eventuallyClosed(t, "a", 7); task.Events != 3 || task.Errors != 1 {
 				t.Errorf("task %+v", task)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -387,7 +388,7 @@ func TestDataThatDoesNotDecode(t *testing.T) {
 	for _, data := range []string{"", "null", "[]", `"x"`, "7", "{", "\x00", `{"tool":1,"role":1,"status":1,"kind":1,"items":1,"goal":1}`} {
 		evs := make([]events.Event, 0, len(events.Kinds())+1)
 		for i, kind := range append(events.Kinds(), "coffee_break") {
-			evs = append(evs, event(fmt.Sprint(i), i, kind, data))
+			evs = append(evs, event(strconv.Itoa(i), i, kind, data))
 		}
 		task := memory.BuildTask(evs, true)
 		if task.Events != 9 || task.Revision != 19 || task.Corrections != 0 || task.Errors != 0 || task.Goal != "" {
