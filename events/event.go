@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // Kind says what an event tells. Kinds outside the constants below are legal: they are stored raw and counted.
@@ -62,22 +64,7 @@ type Event struct {
 	Extra map[string]json.RawMessage
 }
 
-// wire is the envelope's known fields in their order on the wire.
-type wire struct {
-	ID        string          `json:"id"`
-	Namespace string          `json:"namespace"`
-	AgentID   string          `json:"agent_id"`
-	SessionID string          `json:"session_id"`
-	UserID    string          `json:"user_id,omitempty"`
-	TaskID    string          `json:"task_id"`
-	GoalID    string          `json:"goal_id,omitempty"`
-	Seq       int64           `json:"seq,omitempty"`
-	Time      string          `json:"time"`
-	Kind      Kind            `json:"kind"`
-	Data      json.RawMessage `json:"data"`
-}
-
-// wireFields are the names in [wire]; everything else in an envelope is Extra.
+// wireFields are the names of the known fields; everything else in an envelope is Extra.
 func wireFields() []string {
 	return []string{
 		"id", "namespace", "agent_id", "session_id", "user_id", "task_id",
@@ -91,39 +78,77 @@ var ErrMalformed = errors.New("malformed event")
 // MarshalJSON writes the envelope with its known fields first, in a fixed order, then the unknown ones by name.
 // Its bytes are what travels; [json.Marshal] around it would escape <, > and & as well.
 func (e Event) MarshalJSON() ([]byte, error) {
-	data := e.Data
-	if len(data) == 0 {
-		data = json.RawMessage("{}")
-	}
-	known := wire{
-		ID: e.ID, Namespace: e.Namespace, AgentID: e.AgentID, SessionID: e.SessionID, UserID: e.UserID,
-		TaskID: e.TaskID, GoalID: e.GoalID, Seq: e.Seq, Time: e.Time.UTC().Format(TimeFormat), Kind: e.Kind,
-		Data: data,
-	}
-	out, err := encode(known)
-	if err != nil {
-		return nil, fmt.Errorf("encode event %q: %w", e.ID, err)
-	}
-	if len(e.Extra) == 0 {
-		return out, nil
-	}
-	buf := bytes.NewBuffer(out[:len(out)-1])
-	for _, name := range slices.Sorted(maps.Keys(e.Extra)) {
-		key, err := encode(name)
-		if err != nil {
-			return nil, fmt.Errorf("encode event %q: field name: %w", e.ID, err)
+	data := json.RawMessage("{}")
+	if len(e.Data) > 0 {
+		var buf bytes.Buffer
+		if err := json.Compact(&buf, e.Data); err != nil {
+			return nil, fmt.Errorf("encode event %q: field data: %w", e.ID, err)
 		}
+		data = buf.Bytes()
+	}
+	extra := make(map[string]json.RawMessage, len(e.Extra))
+	for name, raw := range e.Extra {
 		var value bytes.Buffer
-		if err := json.Compact(&value, e.Extra[name]); err != nil {
+		if err := json.Compact(&value, raw); err != nil {
 			return nil, fmt.Errorf("encode event %q: field %q: %w", e.ID, name, err)
 		}
-		buf.WriteByte(',')
-		buf.Write(key)
-		buf.WriteByte(':')
-		buf.Write(value.Bytes())
+		extra[name] = value.Bytes()
 	}
-	buf.WriteByte('}')
-	return buf.Bytes(), nil
+	e.Data, e.Extra = data, extra
+	return e.wire(), nil
+}
+
+// wire is [Event.MarshalJSON] for an event whose data and extra fields are compact JSON already. It is written by hand,
+// because the general encoder would read them through twice more, and every event passes here several times.
+func (e Event) wire() []byte {
+	out := make([]byte, 0, 512+len(e.Data))
+	for _, f := range []struct {
+		name, value string
+		optional    bool
+	}{
+		{`{"id":`, e.ID, false},
+		{`,"namespace":`, e.Namespace, false},
+		{`,"agent_id":`, e.AgentID, false},
+		{`,"session_id":`, e.SessionID, false},
+		{`,"user_id":`, e.UserID, true},
+		{`,"task_id":`, e.TaskID, false},
+		{`,"goal_id":`, e.GoalID, true},
+	} {
+		if f.optional && f.value == "" {
+			continue
+		}
+		out = append(out, f.name...)
+		out = appendText(out, f.value)
+	}
+	if e.Seq != 0 {
+		out = append(out, `,"seq":`...)
+		out = strconv.AppendInt(out, e.Seq, 10)
+	}
+	out = append(out, `,"time":`...)
+	out = appendText(out, e.Time.UTC().Format(TimeFormat))
+	out = append(out, `,"kind":`...)
+	out = appendText(out, string(e.Kind))
+	out = append(out, `,"data":`...)
+	out = append(out, e.Data...)
+	for _, name := range slices.Sorted(maps.Keys(e.Extra)) {
+		out = append(out, ',')
+		out = appendText(out, name)
+		out = append(out, ':')
+		out = append(out, e.Extra[name]...)
+	}
+	return append(out, '}')
+}
+
+// appendText appends a JSON string.
+func appendText(out []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			return append(out, quote(s)...)
+		}
+	}
+	out = append(out, '"')
+	out = append(out, s...)
+	return append(out, '"')
 }
 
 // encode writes JSON without escaping <, > and &, which only make logs and diffs unreadable.
@@ -148,10 +173,10 @@ func (e *Event) UnmarshalJSON(raw []byte) error {
 		return fmt.Errorf("%w: it is null, not an object", ErrMalformed)
 	}
 	var out Event
-	var when string
+	var when, kind string
 	for _, f := range []struct {
 		name string
-		into any
+		into *string
 	}{
 		{"id", &out.ID},
 		{"namespace", &out.Namespace},
@@ -160,23 +185,24 @@ func (e *Event) UnmarshalJSON(raw []byte) error {
 		{"user_id", &out.UserID},
 		{"task_id", &out.TaskID},
 		{"goal_id", &out.GoalID},
-		{"seq", &out.Seq},
 		{"time", &when},
-		{"kind", &out.Kind},
-		{"data", &out.Data},
+		{"kind", &kind},
 	} {
-		value, given := fields[f.name]
-		if !given {
-			continue
-		}
-		delete(fields, f.name)
-		if err := json.Unmarshal(value, f.into); err != nil {
-			return fmt.Errorf("%w: field %s: %w", ErrMalformed, f.name, err)
+		if err := takeText(fields, f.name, f.into); err != nil {
+			return err
 		}
 	}
-	if string(out.Data) == "null" {
-		out.Data = nil
+	out.Kind = Kind(kind)
+	if value, given := fields["seq"]; given {
+		delete(fields, "seq")
+		if err := json.Unmarshal(value, &out.Seq); err != nil {
+			return fmt.Errorf("%w: field seq: %w", ErrMalformed, err)
+		}
 	}
+	if data := fields["data"]; len(data) > 0 && string(data) != "null" {
+		out.Data = data
+	}
+	delete(fields, "data")
 	if when != "" {
 		t, err := ParseTime(when)
 		if err != nil {
@@ -200,4 +226,21 @@ func ParseTime(s string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is not an RFC 3339 time such as 2026-01-31T09:30:00.000Z", s)
+}
+
+// takeText moves a text out of the fields. Most are plain and are copied without another decoder.
+func takeText(fields map[string]json.RawMessage, name string, into *string) error {
+	value, given := fields[name]
+	if !given {
+		return nil
+	}
+	delete(fields, name)
+	if len(value) >= 2 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && utf8.Valid(value) {
+		*into = string(value[1 : len(value)-1])
+		return nil
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("%w: field %s: %w", ErrMalformed, name, err)
+	}
+	return nil
 }

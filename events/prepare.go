@@ -41,31 +41,33 @@ func Prepare(e Event, now time.Time) (Event, []byte, error) {
 	if len(bytes.TrimSpace(e.Data)) == 0 || string(bytes.TrimSpace(e.Data)) == "null" {
 		e.Data = json.RawMessage("{}")
 	}
-	if !json.Valid(e.Data) {
+	data, err := compact(e.Data)
+	if err != nil {
 		return Event{}, nil, fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
 	}
-	if depth(e.Data) > MaxDepth {
-		return Event{}, nil, fmt.Errorf("%w: data is nested deeper than %d levels", ErrInvalid, MaxDepth)
+	if err := validateShape(data); err != nil {
+		return Event{}, nil, err
 	}
-	e.Data = prepareData(e.Kind, e.Data)
+	e.Data = prepareData(e.Kind, data)
 	if len(e.Extra) > 0 {
 		extra := make(map[string]json.RawMessage, len(e.Extra))
 		for _, name := range slices.Sorted(maps.Keys(e.Extra)) { // In order, should two names become one.
-			value, safe := e.Extra[name], MaskText(toUTF8(name))
-			if !json.Valid(value) {
+			safe := MaskText(toUTF8(name))
+			value, err := compact(e.Extra[name])
+			if err != nil {
 				return Event{}, nil, fmt.Errorf("%w: extra field %q is not JSON", ErrInvalid, safe)
 			}
-			extra[safe] = cutStrings(compact(MaskField(name, value)))
+			extra[safe] = cutStrings(MaskField(name, value))
 		}
 		e.Extra = extra
 	}
-	if err := e.Validate(now); err != nil {
+	if err := e.validateEnvelope(now); err != nil {
 		return Event{}, nil, err
 	}
-	raw, err := e.MarshalJSON()
-	if err != nil {
-		return Event{}, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	if err := validateKind(e); err != nil {
+		return Event{}, nil, err
 	}
+	raw := e.wire()
 	if len(raw) > MaxEventBytes {
 		return Event{}, nil, fmt.Errorf("%w: event %q has %d bytes, at most %d are allowed: shorten its data or split it into several events",
 			ErrTooLarge, e.ID, len(raw), MaxEventBytes)
@@ -74,24 +76,24 @@ func Prepare(e Event, now time.Time) (Event, []byte, error) {
 }
 
 func prepareData(kind Kind, data json.RawMessage) json.RawMessage {
-	data = compact(Mask(data))
+	data = Mask(data)
 	if kind == KindStepFinished || kind == KindTaskFinished {
 		data = cutResult(data)
 	}
 	return cutStrings(data)
 }
 
-// compact takes the blanks out of valid JSON and makes it valid UTF-8.
-func compact(raw json.RawMessage) json.RawMessage {
+// compact takes the blanks out of JSON and makes it valid UTF-8. The error means that it is no JSON.
+func compact(raw json.RawMessage) (json.RawMessage, error) {
 	var buf bytes.Buffer
 	buf.Grow(len(raw))
 	if err := json.Compact(&buf, raw); err != nil {
-		return raw // Validation says what is wrong with it.
+		return nil, fmt.Errorf("compact JSON: %w", err)
 	}
 	if utf8.Valid(buf.Bytes()) {
-		return buf.Bytes()
+		return buf.Bytes(), nil
 	}
-	return bytes.ToValidUTF8(buf.Bytes(), []byte("\uFFFD"))
+	return bytes.ToValidUTF8(buf.Bytes(), []byte("\uFFFD")), nil
 }
 
 // cutStrings cuts the texts in valid JSON that are too long, and writes those with surrogate escapes anew: half a pair

@@ -143,12 +143,28 @@ func validateData(e Event) error {
 	if len(e.Data) == 0 {
 		e.Data = json.RawMessage("{}") // as it will be on the wire
 	}
-	if !bytes.HasPrefix(bytes.TrimLeft(e.Data, " \t\r\n"), []byte("{")) || !json.Valid(e.Data) {
+	if !json.Valid(e.Data) {
 		return fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
 	}
-	if depth(e.Data) > MaxDepth {
+	if err := validateShape(e.Data); err != nil {
+		return err
+	}
+	return validateKind(e)
+}
+
+// validateShape checks that valid JSON is an object and not nested too deeply.
+func validateShape(data json.RawMessage) error {
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
+		return fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
+	}
+	if depth(data) > MaxDepth {
 		return fmt.Errorf("%w: data is nested deeper than %d levels", ErrInvalid, MaxDepth)
 	}
+	return nil
+}
+
+// validateKind checks data, a JSON object, against its kind.
+func validateKind(e Event) error {
 	switch e.Kind {
 	case KindTaskStarted:
 		_, err := DecodeData[TaskStarted](e)
