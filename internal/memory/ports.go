@@ -63,7 +63,7 @@ type TaskFilter struct {
 type DeadLetter struct {
 	// ID is the same for the same message however often it is reported.
 	ID string `json:"id"`
-	// Namespace is empty when the payload does not say.
+	// Namespace is that of the message's subject, empty when the subject does not say.
 	Namespace    string `json:"namespace"`
 	OriginStream string `json:"origin_stream"`
 	Subject      string `json:"subject"`

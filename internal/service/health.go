@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,14 +79,21 @@ func Health(ctx context.Context, ln net.Listener, registry *prometheus.Registry,
 	return nil
 }
 
+// ready asks all parts at once, so that one which hangs does not take the time of the others.
 func ready(ctx context.Context, probes []Probe) (int, map[string]string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	failed := make([]error, len(probes))
+	var asked sync.WaitGroup
+	for i, p := range probes {
+		asked.Go(func() { failed[i] = p.Check(ctx) })
+	}
+	asked.Wait()
 	status, parts := http.StatusOK, map[string]string{}
-	for _, p := range probes {
+	for i, p := range probes {
 		parts[p.Name] = "ok"
-		if err := p.Check(ctx); err != nil {
-			status, parts[p.Name] = http.StatusServiceUnavailable, err.Error()
+		if failed[i] != nil {
+			status, parts[p.Name] = http.StatusServiceUnavailable, failed[i].Error()
 		}
 	}
 	return status, parts

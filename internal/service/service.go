@@ -11,11 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/config"
 	"github.com/hindsight-memory/hindsight/internal/ingest"
@@ -91,18 +93,9 @@ func (p *Parts) Close() error {
 // Ingest runs the ingestor, the recorder of dead letters and, while it holds the lease, the sweeper, until ctx ends and
 // all have drained.
 func Ingest(ctx context.Context, p *Parts) error {
-	ingestor, err := ingest.NewIngestor(ingest.IngestorOptions{
-		Writer: p.Store, Live: live{p.Bus}, Logger: p.Logger, Registerer: p.Registry,
-	})
+	traces, err := p.traceWorker(p.traceOptions(), insertTimeout)
 	if err != nil {
-		return fmt.Errorf("set up the ingestor: %w", err)
-	}
-	traces, err := p.Bus.NewWorker(bus.WorkerOptions{
-		Stream: bus.StreamTraces, Durable: "ingestor", BatchSize: p.Config.IngestBatch, BatchWait: batchWait,
-		AckWait: time.Minute, Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
-	}, traceHandler(ingestor))
-	if err != nil {
-		return fmt.Errorf("set up the ingestor's worker: %w", err)
+		return err
 	}
 	letters, err := p.Bus.NewWorker(bus.WorkerOptions{
 		Stream: bus.StreamDeadLetter, Durable: "recorder", BatchSize: 100, BatchWait: batchWait,
@@ -135,10 +128,32 @@ func Ingest(ctx context.Context, p *Parts) error {
 	return nil
 }
 
+func (p *Parts) traceOptions() bus.WorkerOptions {
+	return bus.WorkerOptions{
+		Stream: bus.StreamTraces, Durable: "ingestor", BatchSize: p.Config.IngestBatch, BatchWait: batchWait,
+		AckWait: time.Minute, Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
+	}
+}
+
+// traceWorker sets up the ingestor, with a timeout for each batch.
+func (p *Parts) traceWorker(o bus.WorkerOptions, timeout time.Duration) (*bus.Worker, error) {
+	ingestor, err := ingest.NewIngestor(ingest.IngestorOptions{
+		Writer: p.Store, Live: live{p.Bus}, Logger: p.Logger, Registerer: p.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the ingestor: %w", err)
+	}
+	worker, err := p.Bus.NewWorker(o, traceHandler(ingestor, timeout))
+	if err != nil {
+		return nil, fmt.Errorf("set up the ingestor's worker: %w", err)
+	}
+	return worker, nil
+}
+
 // traceHandler translates between the worker's messages and verdicts and the ingestor's.
-func traceHandler(ingestor *ingest.Ingestor) bus.Handler {
+func traceHandler(ingestor *ingest.Ingestor, timeout time.Duration) bus.Handler {
 	return func(ctx context.Context, batch []bus.Message) []error {
-		ctx, cancel := context.WithTimeout(ctx, insertTimeout)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		deliveries := make([]ingest.Delivery, len(batch))
 		for i, m := range batch {
@@ -152,6 +167,8 @@ func traceHandler(ingestor *ingest.Ingestor) bus.Handler {
 	}
 }
 
+// verdict gives up what was rejected, and waits for anything else: a store that is away, and one that does not answer in
+// time, are no fault of a message.
 func verdict(err error) error {
 	rejection := (*ingest.Rejection)(nil)
 	switch {
@@ -159,50 +176,64 @@ func verdict(err error) error {
 		return nil
 	case errors.As(err, &rejection):
 		return bus.Discard(rejection.Reason, rejection.Err)
-	case errors.Is(err, memory.ErrUnavailable):
-		return bus.Wait(err)
 	default:
-		return err
+		return bus.Wait(err)
 	}
 }
 
-// letterHandler stores dead letters as rows, so that they outlive the stream and can be asked for in SQL.
+// letterHandler stores dead letters as rows, so that they outlive the stream and can be asked for in SQL. What is no
+// letter, or one that the store never takes, stays in the stream alone: a letter about a letter would help nobody.
 func letterHandler(st *store.ClickHouse) bus.Handler {
 	return func(ctx context.Context, batch []bus.Message) []error {
 		ctx, cancel := context.WithTimeout(ctx, insertTimeout)
 		defer cancel()
 		verdicts := make([]error, len(batch))
-		var letters []memory.DeadLetter
+		letters := make([]memory.DeadLetter, 0, len(batch))
+		from := make([]int, 0, len(batch)) // from[k] is the message that letters[k] came from
 		for i, m := range batch {
 			letter, err := bus.ParseDeadLetter(m)
 			if err != nil {
-				verdicts[i] = fmt.Errorf("read dead letter: %w", err)
+				verdicts[i] = bus.Discard("malformed", err)
 				continue
 			}
-			letters = append(letters, memory.DeadLetter{
-				ID: letter.ID, Namespace: namespaceOf(letter.Payload), OriginStream: letter.Stream, Subject: letter.Subject,
+			letters, from = append(letters, memory.DeadLetter{
+				ID: letter.ID, Namespace: namespaceOf(letter.Subject), OriginStream: letter.Stream, Subject: letter.Subject,
 				Reason: letter.Reason, Error: letter.Error, Payload: letter.Payload, Attempts: letter.Attempts, Time: letter.Time,
-			})
+			}), append(from, i)
 		}
-		if err := st.InsertDeadLetters(ctx, letters); err != nil {
-			// Letters stay in their own stream until they can be written; a letter about a letter would help nobody.
-			for i := range verdicts {
-				verdicts[i] = bus.Wait(err)
+		err := st.InsertDeadLetters(ctx, letters)
+		for k := range letters {
+			one := err
+			if errors.Is(err, memory.ErrRejected) { // For one of them: which, shows each by itself.
+				one = st.InsertDeadLetters(ctx, letters[k:k+1])
+			}
+			switch {
+			case errors.Is(one, memory.ErrRejected):
+				verdicts[from[k]] = bus.Discard("rejected_by_store", one)
+			case one != nil:
+				verdicts[from[k]] = bus.Wait(one)
 			}
 		}
 		return verdicts
 	}
 }
 
-// namespaceOf reads the namespace of a payload that may be anything.
-func namespaceOf(payload []byte) string {
-	var envelope struct {
-		Namespace string `json:"namespace"`
+// namespaceOf reads whose message it was from its subject, empty when that does not say. The envelope is not asked: it
+// may claim anything, while the broker checks who publishes where.
+func namespaceOf(subject string) string {
+	tokens := strings.Split(subject, ".")
+	length := 5 // hindsight.v1.write.<tenant>.<team>
+	if strings.HasPrefix(subject, "hindsight.v1.trace.") {
+		length++ // the kind
 	}
-	if json.Unmarshal(payload, &envelope) != nil {
+	if len(tokens) != length || tokens[0] != "hindsight" {
 		return ""
 	}
-	return envelope.Namespace
+	namespace := strings.TrimSuffix(tokens[3]+"."+tokens[4], ".~")
+	if events.ValidateNamespace(namespace) != nil {
+		return ""
+	}
+	return namespace
 }
 
 // live shows stored events on core NATS.

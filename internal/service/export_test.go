@@ -1,0 +1,24 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/hindsight-memory/hindsight/internal/bus"
+)
+
+// IngestTraces is the ingestor alone, with its own patience: that of [Ingest] would take a test minutes.
+func IngestTraces(o bus.WorkerOptions, timeout time.Duration) Service {
+	return func(ctx context.Context, p *Parts) error {
+		all := p.traceOptions()
+		all.MaxAttempts, all.MinBackoff, all.MaxBackoff = o.MaxAttempts, o.MinBackoff, o.MaxBackoff
+		worker, err := p.traceWorker(all, timeout)
+		if err != nil {
+			return err
+		}
+		return worker.Run(ctx)
+	}
+}
+
+// NamespaceOf is tested by itself: no stream accepts most of what a subject can be.
+func NamespaceOf(subject string) string { return namespaceOf(subject) }
