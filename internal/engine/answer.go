@@ -53,7 +53,8 @@ type answer struct {
 	req     *request
 	started time.Time
 	head    bool
-	format  string
+	format  string // of the result
+	streams bool   // it comes in chunks
 	summary summary
 
 	held    []byte
@@ -68,6 +69,7 @@ const holdBack = 1 << 20
 
 func (a *answer) write(p []byte) error {
 	if a.sent {
+		_ = http.NewResponseController(a.w).SetWriteDeadline(time.Now().Add(resultTimeout))
 		_, err := a.out.Write(p)
 		return err
 	}
@@ -79,8 +81,7 @@ func (a *answer) write(p []byte) error {
 }
 
 // finish ends a successful answer.
-func (a *answer) finish(format string) error {
-	a.format = format
+func (a *answer) finish() error {
 	if !a.sent {
 		if err := a.send(true); err != nil {
 			return err
@@ -91,6 +92,7 @@ func (a *answer) finish(format string) error {
 			return err
 		}
 	}
+	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Time{})
 	return nil
 }
 

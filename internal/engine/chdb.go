@@ -24,7 +24,6 @@ type chdbLibrary struct {
 
 	connectConn func(argc int32, argv unsafe.Pointer) uintptr
 	closeConn   func(conn uintptr)
-	version     func() uintptr
 	disableSigs func(enabled int32)
 	classify    func(conn uintptr, sql unsafe.Pointer, sqlLen uintptr, db unsafe.Pointer, dbLen uintptr, out unsafe.Pointer) int32
 
@@ -37,7 +36,6 @@ type chdbLibrary struct {
 	insert        func(conn uintptr, query unsafe.Pointer, queryLen uintptr, format unsafe.Pointer, formatLen uintptr, names, nameLens, values, valueLens unsafe.Pointer, count uintptr) uintptr
 	insertAppend  func(stream uintptr, data unsafe.Pointer, length uintptr) int32
 	insertDone    func(stream uintptr) uintptr
-	insertCancel  func(stream uintptr)
 	insertError   func(stream uintptr) uintptr
 	insertDestroy func(stream uintptr)
 
@@ -74,7 +72,6 @@ func openChDB(path string) (*chdbLibrary, error) {
 	}{
 		{&lib.connectConn, "chdb_connect"},
 		{&lib.closeConn, "chdb_close_conn"},
-		{&lib.version, "chdb_version"},
 		{&lib.disableSigs, "chdb_set_signal_handlers_enabled"},
 		{&lib.classify, "chdb_classify_query_n"},
 		{&lib.query, "chdb_query_with_params_n"},
@@ -85,7 +82,6 @@ func openChDB(path string) (*chdbLibrary, error) {
 		{&lib.insert, "chdb_stream_insert_with_params_n"},
 		{&lib.insertAppend, "chdb_stream_append"},
 		{&lib.insertDone, "chdb_stream_done"},
-		{&lib.insertCancel, "chdb_stream_cancel_insert"},
 		{&lib.insertError, "chdb_stream_insert_error"},
 		{&lib.insertDestroy, "chdb_destroy_insert_stream"},
 		{&lib.resultBuffer, "chdb_result_buffer"},

@@ -46,6 +46,11 @@ type ClickHouseOptions struct {
 	// MaxBody bounds the rows of one INSERT, in bytes after decompression.
 	// Default 1 GiB.
 	MaxBody int64
+	// MaxResult bounds a result in a format that cannot be streamed (JSON,
+	// Parquet, all with a header or an end), in bytes of the engine's columns,
+	// unless the request sets max_result_bytes. Default 256 MiB. Native,
+	// RowBinary, JSONEachRow, TSV and CSV are streamed and have no bound.
+	MaxResult int64
 	// Logger receives warnings and errors. Default: none.
 	Logger *slog.Logger
 }
@@ -72,6 +77,7 @@ func (o *ClickHouseOptions) setDefaults() error {
 	o.MaxQueryMemory = orDefault(o.MaxQueryMemory, o.MaxMemory/2)
 	o.MaxQueryText = orDefault(o.MaxQueryText, 16<<20)
 	o.MaxBody = orDefault(o.MaxBody, 1<<30)
+	o.MaxResult = orDefault(o.MaxResult, 256<<20)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

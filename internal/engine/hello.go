@@ -46,5 +46,5 @@ func (a *answer) hello(revision uint64, version string) error {
 	if err := a.write(buffer.Buf); err != nil {
 		return err
 	}
-	return a.finish("Native")
+	return a.finish()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -66,7 +67,7 @@ func (ch *ClickHouse) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	started := time.Now()
-	req, err := ch.readRequest(r)
+	req, err := ch.readRequest(w, r)
 	if req != nil {
 		h.Set("X-ClickHouse-Query-Id", req.id)
 	}
@@ -113,7 +114,7 @@ var notSettings = map[string]bool{
 
 // readRequest takes a request apart. A request that it returns together with
 // an error serves only to answer.
-func (ch *ClickHouse) readRequest(r *http.Request) (*request, error) {
+func (ch *ClickHouse) readRequest(w http.ResponseWriter, r *http.Request) (*request, error) {
 	q := r.URL.Query()
 	req := &request{
 		id:       q.Get("query_id"),
@@ -173,11 +174,37 @@ func (ch *ClickHouse) readRequest(r *http.Request) (*request, error) {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
 		return req, exceptionf(48, "NOT_IMPLEMENTED", "The embedded ClickHouse takes no external tables: insert the data into a table first")
 	}
+	r.Body = patientBody{r.Body, http.NewResponseController(w)}
 	body, err := decodeBody(r, on(q.Get("decompress")))
 	if err != nil {
 		return req, err
 	}
 	return req, ch.readText(req, q.Get("query"), body)
+}
+
+// bodyTimeout is how long a client may pause in the middle of its body, and
+// resultTimeout in the middle of a result: both hold a session meanwhile.
+const (
+	bodyTimeout   = time.Minute
+	resultTimeout = 10 * time.Minute
+)
+
+// patientBody reads a body that may pause, but not for ever.
+type patientBody struct {
+	io.ReadCloser
+
+	conn *http.ResponseController
+}
+
+func (b patientBody) Read(p []byte) (int, error) {
+	_ = b.conn.SetReadDeadline(time.Now().Add(bodyTimeout))
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		// From here on the server waits for the client to go away, which may
+		// take as long as the statement.
+		_ = b.conn.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 func on(value string) bool { return value != "" && value != "0" && value != "false" }
@@ -283,13 +310,19 @@ func (ch *ClickHouse) run(ctx context.Context, req *request, a *answer) (err err
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(req.database, req.settings); err != nil {
+	a.format, a.streams = outcome(req, statement, class)
+	settings := req.settings
+	if _, set := settings["max_result_bytes"]; !set && !a.streams && class == classReadOnly {
+		settings = maps.Clone(settings)
+		settings["max_result_bytes"] = strconv.FormatInt(ch.options.MaxResult, 10)
+	}
+	if err := s.prepare(req.database, settings); err != nil {
 		return err
 	}
 	s.spoilt = class == classControl // the next request would find what it changed
 	statement += queryTag(req.id)
 	defer ch.killWhenDone(ctx, req.id)()
-	execute := func() error { return ch.query(s, req, statement, class, a) }
+	execute := func() error { return ch.query(s, req, statement, a) }
 	if isInsert {
 		execute = func() error { return ch.insert(s, req, statement, insert, a) }
 	}
@@ -332,8 +365,19 @@ func (ch *ClickHouse) killWhenDone(ctx context.Context, id string) (stop func())
 		defer close(watcher)
 		select {
 		case <-ctx.Done():
-			ch.killStatement(id)
 		case <-done:
+			return
+		}
+		// Again and again: the statement may not have begun yet.
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			ch.killStatement(id)
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
 		}
 	}()
 	return func() {
@@ -366,7 +410,7 @@ func (ch *ClickHouse) insert(s *session, req *request, head string, insert inser
 	}
 	defer r.close()
 	a.summary.addWritten(ch.lib, r)
-	return a.finish(insert.format)
+	return a.finish()
 }
 
 // onlyWriter hides every method but Write.
@@ -380,15 +424,20 @@ var streamable = map[string]bool{
 	"jsonstringseachrow": true, "rowbinary": true, "lineasstring": true, "tskv": true, "null": true,
 }
 
-// query runs a statement and answers with its result, streamed where the
-// format allows.
-func (ch *ClickHouse) query(s *session, req *request, text string, class queryClass, a *answer) error {
+// outcome tells the format of a statement's result and whether it can come in
+// chunks.
+func outcome(req *request, text string, class queryClass) (format string, streams bool) {
 	format, selects := outputFormat(text)
 	if format == "" {
 		format = req.format
 	}
-	a.format = format
-	if class != classReadOnly || !selects || !streamable[strings.ToLower(format)] {
+	return format, class == classReadOnly && selects && streamable[strings.ToLower(format)]
+}
+
+// query runs a statement and answers with its result, streamed where the
+// format allows.
+func (ch *ClickHouse) query(s *session, req *request, text string, a *answer) error {
+	if !a.streams {
 		r, err := s.conn.query(text, req.format, req.params)
 		if err != nil {
 			return err
@@ -399,7 +448,7 @@ func (ch *ClickHouse) query(s *session, req *request, text string, class queryCl
 		if err := a.write(r.bytes()); err != nil {
 			return err
 		}
-		return a.finish(format)
+		return a.finish()
 	}
 	stream, err := s.conn.stream(text, req.format, req.params)
 	if err != nil {
@@ -412,7 +461,7 @@ func (ch *ClickHouse) query(s *session, req *request, text string, class queryCl
 			return err
 		}
 		if chunk == nil {
-			return a.finish(format)
+			return a.finish()
 		}
 		a.summary.add(ch.lib, chunk)
 		err = a.write(chunk.bytes())

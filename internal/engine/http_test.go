@@ -436,6 +436,12 @@ func TestHTTPLimitsAndQueue(t *testing.T) {
 	if resp.Header.Get("X-ClickHouse-Exception-Code") != "241" {
 		t.Errorf("a query over the memory limit: %d %s, want code 241", resp.StatusCode, body)
 	}
+	for format, want := range map[string]string{"JSON": "396", "JSONEachRow": ""} {
+		resp, body := ask(t, c.ClickHouse, "", nil, "SELECT number FROM numbers(1000000) FORMAT "+format)
+		if got := resp.Header.Get("X-ClickHouse-Exception-Code"); got != want {
+			t.Errorf("8 MB as %s: %d %.200s, want code %q", format, resp.StatusCode, body, want)
+		}
+	}
 
 	// One may run and one may wait; of five at once, three are refused.
 	var wg sync.WaitGroup

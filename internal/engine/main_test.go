@@ -81,7 +81,7 @@ func serveChild(dir string) error {
 	if os.Getenv(childSmall) != "" {
 		options.Queries, options.Queue = 1, 1
 		options.MaxBody, options.MaxQueryText = 1<<20, 1<<20
-		options.MaxQueryMemory = 200 << 20
+		options.MaxQueryMemory, options.MaxResult = 200<<20, 1<<20
 	}
 	if text := os.Getenv(childPort); text != "" {
 		if options.Port, err = strconv.Atoi(text); err != nil {

@@ -17,15 +17,11 @@ type libc struct {
 }
 
 func openLibc() (*libc, error) {
-	handle, err := purego.Dlopen("libc.so.6", purego.RTLD_LAZY|purego.RTLD_GLOBAL)
-	if err != nil {
-		return nil, fmt.Errorf("load libc.so.6: %w", err)
-	}
 	l := &libc{}
 	for name, target := range map[string]any{"sigaction": &l.sigaction, "setenv": &l.setenv} {
-		symbol, err := purego.Dlsym(handle, name)
+		symbol, err := purego.Dlsym(purego.RTLD_DEFAULT, name)
 		if err != nil {
-			return nil, fmt.Errorf("find %s in libc.so.6: %w", name, err)
+			return nil, fmt.Errorf("find %s in the C library: %w", name, err)
 		}
 		purego.RegisterFunc(target, symbol)
 	}
