@@ -100,7 +100,7 @@ func DecodeData[T any](e Event) (T, error) {
 	if len(e.Data) == 0 {
 		return v, nil
 	}
-	if err := json.Unmarshal(e.Data, &v); err != nil {
+	if err := unmarshal(e.Data, &v); err != nil {
 		return v, fmt.Errorf("%w: data of %s %q: %w", ErrInvalid, e.Kind, e.ID, err)
 	}
 	return v, nil

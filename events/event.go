@@ -166,7 +166,7 @@ func encode(v any) ([]byte, error) {
 // Names are matched exactly, null stands for an absent field, and a time without a zone is taken as UTC.
 func (e *Event) UnmarshalJSON(raw []byte) error {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil {
+	if err := unmarshal(raw, &fields); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if fields == nil {
@@ -239,7 +239,7 @@ func takeText(fields map[string]json.RawMessage, name string, into *string) erro
 		*into = string(value[1 : len(value)-1])
 		return nil
 	}
-	if err := json.Unmarshal(value, into); err != nil {
+	if err := unmarshal(value, into); err != nil {
 		return fmt.Errorf("%w: field %s: %w", ErrMalformed, name, err)
 	}
 	return nil
