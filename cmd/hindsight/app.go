@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,10 +60,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	case !a.started || errors.Is(err, errUsage) || errors.Is(err, config.ErrInvalid):
-		fmt.Fprintf(a.stderr, "hindsight: %v\nRun 'hindsight --help' or 'hindsight COMMAND --help' for the right use.\n", err)
+		a.sayf("hindsight: %v\nRun 'hindsight --help' or 'hindsight COMMAND --help' for the right use.\n", err)
 		return exitUsage
 	default:
-		fmt.Fprintf(a.stderr, "hindsight: %v\n", err)
+		a.sayf("hindsight: %v\n", err)
 		return exitFailed
 	}
 }
@@ -159,6 +160,17 @@ func (a *app) printJSON(v any) error {
 
 // printf writes a line for a person to stdout; a closed pipe is noticed by the writer of the data, not here.
 func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, format, args...) }
+
+// sayf writes to stderr, for a person; nothing can be done when even that fails.
+func (a *app) sayf(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, format, args...) }
+
+// table aligns columns; what goes wrong while writing comes back from Flush.
+type table struct{ *tabwriter.Writer }
+
+func (a *app) newTable() table { return table{tabwriter.NewWriter(a.stdout, 2, 4, 2, ' ', 0)} }
+
+// rowf writes one row: cells end with a tab, the row with a newline.
+func (t table) rowf(format string, args ...any) { _, _ = fmt.Fprintf(t, format, args...) }
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -22,16 +21,16 @@ func (a *app) configCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(a.cfg.Settings())
 			}
-			table := tabwriter.NewWriter(a.stdout, 2, 4, 2, ' ', 0)
-			fmt.Fprintln(table, "SETTING\tVALUE\tFROM\tIN FILE\tMEANING")
+			table := a.newTable()
+			table.rowf("SETTING\tVALUE\tFROM\tIN FILE\tMEANING\n")
 			for _, s := range a.cfg.Settings() {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.Value, s.Source, s.Key, s.Help)
+				table.rowf("%s\t%s\t%s\t%s\t%s\n", s.Name, s.Value, s.Source, s.Key, s.Help)
 			}
 			if err := table.Flush(); err != nil {
 				return fmt.Errorf("write table: %w", err)
 			}
 			if unknown := config.Unknown(a.environ); len(unknown) > 0 {
-				fmt.Fprintf(a.stderr, "not a setting, perhaps misspelt: %s\n", strings.Join(unknown, ", "))
+				a.sayf("not a setting, perhaps misspelt: %s\n", strings.Join(unknown, ", "))
 			}
 			return nil
 		},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,7 @@ func (a *app) deadletterCommand() *cobra.Command {
 			"the table dead_letters for longer.",
 		Example: "  hindsight deadletter list\n  hindsight deadletter replay --all",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			return fmt.Errorf("%w: say list or replay", errUsage)
 		},
 	}
@@ -79,10 +78,10 @@ func (a *app) listLetters(ctx context.Context, limit int) error {
 		a.printf("no dead letters\n")
 		return nil
 	}
-	table := tabwriter.NewWriter(a.stdout, 2, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "TIME\tID\tFROM\tREASON\tERROR")
+	table := a.newTable()
+	table.rowf("TIME\tID\tFROM\tREASON\tERROR\n")
 	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", l.Time.UTC().Format(time.DateTime), l.ID, l.Subject, l.Reason, oneLine(l.Error, 120))
+		table.rowf("%s\t%s\t%s\t%s\t%s\n", l.Time.UTC().Format(time.DateTime), l.ID, l.Subject, l.Reason, oneLine(l.Error, 120))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)

@@ -193,7 +193,7 @@ func TestMakeUp(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	<-done
+	t.Logf("make ended: %v", <-done)
 }
 
 // TestBenches runs the benches small: that they work and print every figure, not how fast it is.

@@ -33,7 +33,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/hindsight", "./cmd/ingestor")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -96,7 +96,7 @@ func freePorts(t *testing.T, n int) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer ln.Close()
+		defer func() { _ = ln.Close() }()
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +158,9 @@ func (in *installation) kill() {
 	if err := in.cmd.Process.Kill(); err != nil {
 		in.t.Fatal(err)
 	}
-	<-in.done
+	if err := <-in.done; err == nil {
+		in.t.Fatal("a killed process ended without an error")
+	}
 }
 
 // stop ends the process with SIGTERM and expects a clean end.
@@ -196,11 +198,11 @@ func (in *installation) waitFor(condition func() error) {
 }
 
 func httpOK(url string) error {
-	resp, err := http.Get(url) //nolint:gosec // A test's own server.
+	resp, err := http.Get(url)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(resp.Body)
 		return fmt.Errorf("%s: %s", resp.Status, body)

@@ -426,7 +426,7 @@ func (m *meter) say(text string) {
 	if m.bar != nil {
 		_ = m.bar.Clear()
 	}
-	fmt.Fprintln(m.out, text)
+	_, _ = fmt.Fprintln(m.out, text)
 }
 
 func (m *meter) line(fields map[string]any) {
@@ -435,7 +435,7 @@ func (m *meter) line(fields map[string]any) {
 	}
 	m.last = time.Now()
 	if raw, err := json.Marshal(fields); err == nil {
-		fmt.Fprintln(m.out, string(raw))
+		_, _ = fmt.Fprintln(m.out, string(raw))
 	}
 }
 

@@ -83,7 +83,7 @@ func (a *app) publish(ctx context.Context, p publishing, path string) (err error
 		if r.Error != "" {
 			failed++
 			if !a.json {
-				fmt.Fprintf(a.stderr, "line %d: %s\n", r.Line, r.Error)
+				a.sayf("line %d: %s\n", r.Line, r.Error)
 			}
 		} else if !a.json {
 			again := ""

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,25 +65,25 @@ func (a *app) tasks(ctx context.Context, f memory.TaskFilter) (err error) {
 		f.Limit = textLimit
 	}
 	f.Newest = true
-	table := tabwriter.NewWriter(a.stdout, 2, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "STARTED\tNAMESPACE\tTASK\tTYPE\tSTATUS\tSTEPS\tERRORS\tGOAL")
+	table := a.newTable()
+	table.rowf("STARTED\tNAMESPACE\tTASK\tTYPE\tSTATUS\tSTEPS\tERRORS\tGOAL\n")
 	n := 0
 	for task, err := range st.Tasks(ctx, f) {
 		if err != nil {
 			return fmt.Errorf("list tasks: %w", err)
 		}
 		n++
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", task.StartedAt.Format(time.DateTime), task.Namespace, oneLine(task.TaskID, 32),
+		table.rowf("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", task.StartedAt.Format(time.DateTime), task.Namespace, oneLine(task.TaskID, 32),
 			oneLine(task.TaskType, 24), statusText(task), len(task.Steps), task.Errors, oneLine(task.Goal, 60))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
-	switch {
-	case n == 0:
-		fmt.Fprintln(a.stderr, "no tasks: import some with 'hindsight import', or widen the filter")
-	case n == f.Limit:
-		fmt.Fprintf(a.stderr, "the newest %d; --limit shows more\n", n)
+	switch n {
+	case 0:
+		a.sayf("no tasks: import some with 'hindsight import', or widen the filter\n")
+	case f.Limit:
+		a.sayf("the newest %d; --limit shows more\n", n)
 	}
 	return nil
 }
@@ -214,7 +213,7 @@ func (a *app) ambiguous(id string, matches []memory.Match) error {
 		}
 	}
 	for _, m := range matches {
-		fmt.Fprintf(a.stderr, "  %s %s in %s of %s\n", m.Kind, m.ID, m.Namespace, m.Time.Format(time.DateTime))
+		a.sayf("  %s %s in %s of %s\n", m.Kind, m.ID, m.Namespace, m.Time.Format(time.DateTime))
 	}
 	return fmt.Errorf("%q names %d things: give more of the id, or --namespace", id, len(matches))
 }

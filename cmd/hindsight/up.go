@@ -44,7 +44,7 @@ func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, engines.stop()) }()
+	defer func() { err = errors.Join(err, engines.stop(ctx)) }()
 	if enginesOnly {
 		a.announce(began, false)
 		<-ctx.Done()
@@ -68,11 +68,11 @@ func (a *app) announce(began time.Time, services bool) {
 		service.NewLogger(a.cfg, a.stderr).Info("ready", "seconds", took.Seconds(), "nats", a.cfg.NATSAddress(), "clickhouse", a.cfg.ClickHouseAddress(), "data_dir", a.cfg.DataDir, "services", services)
 		return
 	}
-	fmt.Fprintf(a.stderr, "\nHindsight is ready (%s).\n  NATS        %s\n  ClickHouse  %s  (database %s)\n", took, a.cfg.NATSAddress(), a.cfg.ClickHouseAddress(), a.cfg.Database)
+	a.sayf("\nHindsight is ready (%s).\n  NATS        %s\n  ClickHouse  %s  (database %s)\n", took, a.cfg.NATSAddress(), a.cfg.ClickHouseAddress(), a.cfg.Database)
 	if services {
-		fmt.Fprintf(a.stderr, "  health      http://%s/readyz  (metrics at /metrics)\n", net.JoinHostPort(a.cfg.Bind, strconv.Itoa(a.cfg.ConsolePort)))
+		a.sayf("  health      http://%s/readyz  (metrics at /metrics)\n", net.JoinHostPort(a.cfg.Bind, strconv.Itoa(a.cfg.ConsolePort)))
 	}
-	fmt.Fprintf(a.stderr, "  data        %s\n\nIn another terminal:\n  hindsight import --wait FILE…\n  hindsight tasks\n\nCtrl-C ends it.\n\n", a.cfg.DataDir)
+	a.sayf("  data        %s\n\nIn another terminal:\n  hindsight import --wait FILE…\n  hindsight tasks\n\nCtrl-C ends it.\n\n", a.cfg.DataDir)
 }
 
 // engines are the embedded servers that this process runs.
@@ -99,7 +99,7 @@ func (a *app) startEngines(ctx context.Context, logger *slog.Logger) (*engines, 
 	}
 	e.lock = lock
 	if err := e.start(ctx, a); err != nil {
-		return nil, errors.Join(err, e.stop())
+		return nil, errors.Join(err, e.stop(ctx))
 	}
 	return e, nil
 }
@@ -142,8 +142,8 @@ func (e *engines) start(ctx context.Context, a *app) error {
 }
 
 // stop ends the engines, the last started first, within a bound of its own: the command's context has ended by then.
-func (e *engines) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+func (e *engines) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	var errs []error
 	if e.clickhouse != nil {

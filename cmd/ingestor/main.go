@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	flags := flag.NewFlagSet("ingestor", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprint(stderr, "Writes trace events from NATS to ClickHouse and closes tasks, until SIGTERM.\n"+
+		_, _ = fmt.Fprint(stderr, "Writes trace events from NATS to ClickHouse and closes tasks, until SIGTERM.\n"+
 			"It has no flags: 'hindsight config' lists the settings and their variables.\n\n"+
 			"Example:\n  HINDSIGHT_NATS_URL=nats://nats:4222 HINDSIGHT_CLICKHOUSE_URL=http://clickhouse:8123 ingestor\n")
 	}

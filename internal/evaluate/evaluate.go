@@ -52,8 +52,6 @@ type program struct {
 	healthURL  string
 	output     lockedBuffer
 	exited     chan struct{}
-	// peak is the largest resident size sampled, in bytes; valid after stop.
-	peak int64
 }
 
 // lockedBuffer collects the program's log, which is shown when it fails.

@@ -82,26 +82,23 @@ func rawEngines(ctx context.Context, o IngestOptions, n int) (jetstreamRate, cli
 		return 0, 0, err
 	}
 	o.Logger.Info("measuring raw JetStream", "events", n)
-	if jetstreamRate, err = rawJetStream(ctx, p.natsURL, o.Seed, n); err != nil {
+	if jetstreamRate, err = rawJetStream(ctx, p.natsURL, newGenerator(o.Seed), n); err != nil {
 		return 0, 0, fmt.Errorf("measure raw JetStream: %w", err)
 	}
 	o.Logger.Info("measuring raw ClickHouse", "events", n)
-	if clickhouseRate, err = rawClickHouse(ctx, p.clickhouse, o.Seed, n); err != nil {
+	if clickhouseRate, err = rawClickHouse(ctx, p.clickhouse, newGenerator(o.Seed), n); err != nil {
 		return 0, 0, fmt.Errorf("measure raw ClickHouse: %w", err)
 	}
 	return jetstreamRate, clickhouseRate, nil
 }
 
-// encoded makes the bench's events in batches and hands them over, so that memory does not grow with their number.
-func encoded(seed int64, n int, use func(batch []events.Event, raw [][]byte) error) error {
-	g := newGenerator(seed)
+// encoded hands the bench's events over in batches. Making them is cheap on purpose (the data are made once, beforehand)
+// and the same for all that is measured, so that the rates are those of the engines and not of this program.
+func encoded(g *generator, n int, use func(batch []events.Event, raw [][]byte) error) error {
 	batch, raw := make([]events.Event, 0, benchBatch), make([][]byte, 0, benchBatch)
 	for i := range n {
-		e, bytes, err := events.Prepare(g.next(i), time.Now())
-		if err != nil {
-			return fmt.Errorf("prepare event: %w", err)
-		}
-		batch, raw = append(batch, e), append(raw, bytes)
+		e := g.next(i)
+		batch, raw = append(batch, e), append(raw, g.encode(e))
 		if len(batch) == benchBatch || i == n-1 {
 			if err := use(batch, raw); err != nil {
 				return err
@@ -113,7 +110,7 @@ func encoded(seed int64, n int, use func(batch []events.Event, raw [][]byte) err
 }
 
 // rawJetStream publishes and consumes at the same time through a work queue, with nothing else done to a message.
-func rawJetStream(ctx context.Context, url string, seed int64, n int) (float64, error) {
+func rawJetStream(ctx context.Context, url string, gen *generator, n int) (float64, error) {
 	nc, err := nats.Connect(url)
 	if err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
@@ -135,7 +132,7 @@ func rawJetStream(ctx context.Context, url string, seed int64, n int) (float64, 
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return encoded(seed, n, func(batch []events.Event, raw [][]byte) error {
+		return encoded(gen, n, func(batch []events.Event, raw [][]byte) error {
 			for i := range raw {
 				if _, err := js.PublishMsgAsync(&nats.Msg{Subject: rawSubject, Data: raw[i], Header: nats.Header{nats.MsgIdHdr: {batch[i].MessageID()}}}); err != nil {
 					return fmt.Errorf("publish: %w", err)
@@ -174,7 +171,7 @@ func rawJetStream(ctx context.Context, url string, seed int64, n int) (float64, 
 }
 
 // rawClickHouse inserts the same events into a table of the same form, by the driver's own batches.
-func rawClickHouse(ctx context.Context, url string, seed int64, n int) (float64, error) {
+func rawClickHouse(ctx context.Context, url string, gen *generator, n int) (float64, error) {
 	st, err := store.Open(store.Options{URL: url, Database: rawDatabase})
 	if err != nil {
 		return 0, fmt.Errorf("open: %w", err)
@@ -193,7 +190,7 @@ func rawClickHouse(ctx context.Context, url string, seed int64, n int) (float64,
 	defer conn.Close() //nolint:errcheck // The measurement is over.
 	const insert = "INSERT INTO trace_events (namespace, time, task_id, event_id, kind, agent_id, session_id, seq, data)"
 	var spent time.Duration
-	err = encoded(seed, n, func(batch []events.Event, _ [][]byte) error {
+	err = encoded(gen, n, func(batch []events.Event, _ [][]byte) error {
 		began := time.Now()
 		rows, err := conn.PrepareBatch(ctx, insert)
 		if err != nil {
@@ -245,8 +242,9 @@ func productIngest(ctx context.Context, o IngestOptions) (result ingested, err e
 	watching, stopWatching := context.WithCancel(ctx)
 	peak := make(chan int64, 1)
 	go func() { peak <- p.watch(watching) }()
+	gen := newGenerator(o.Seed)
 	began := time.Now()
-	total, err := publishAll(ctx, conn, o)
+	total, err := publishAll(ctx, conn, gen, o)
 	if err == nil {
 		err = waitRows(ctx, st, o.Events)
 	}
@@ -260,8 +258,8 @@ func productIngest(ctx context.Context, o IngestOptions) (result ingested, err e
 	return result, nil
 }
 
-func publishAll(ctx context.Context, conn *bus.Conn, o IngestOptions) (bytes int64, err error) {
-	err = encoded(o.Seed, o.Events, func(batch []events.Event, raw [][]byte) error {
+func publishAll(ctx context.Context, conn *bus.Conn, gen *generator, o IngestOptions) (bytes int64, err error) {
+	err = encoded(gen, o.Events, func(batch []events.Event, raw [][]byte) error {
 		messages := make([]bus.Message, len(batch))
 		for i, e := range batch {
 			bytes += int64(len(raw[i]))
@@ -297,11 +295,21 @@ func waitRows(ctx context.Context, st *store.ClickHouse, want int) error {
 
 // generator makes runs of a small shop's agent: the sizes and kinds are those of real runs, the words are not.
 type generator struct {
-	random *rand.Rand
 	base   time.Time
 	prefix string
-	filler string
+	// start, end and middles are the data of the events, made once.
+	start, end []byte
+	middles    []sample
 }
+
+// sample is the data of one event in the middle of a task.
+type sample struct {
+	kind events.Kind
+	data []byte
+}
+
+// samples is how many different data a generator makes.
+const samples = 3000
 
 func newGenerator(seed int64) *generator {
 	random := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // Reproducible, not secret.
@@ -309,10 +317,44 @@ func newGenerator(seed int64) *generator {
 	for words.Len() < 4096 {
 		fmt.Fprintf(&words, "item %d size %d colour %d; ", random.IntN(9999), random.IntN(50), random.IntN(16))
 	}
-	return &generator{
-		random: random, base: time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour),
-		prefix: fmt.Sprintf("%d-%d", seed, time.Now().UnixNano()), filler: words.String(),
+	text := func(mean int) string {
+		length := random.IntN(2 * mean)
+		from := random.IntN(words.Len() - length)
+		return words.String()[from : from+length]
 	}
+	g := &generator{
+		base:   time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour),
+		prefix: fmt.Sprintf("%d-%d", seed, time.Now().UnixNano()),
+		start:  data(events.TaskStarted{TaskType: "shop/orders", Goal: "change an order"}),
+		end:    data(events.TaskFinished{Status: events.StatusSuccess, ConfirmedBy: events.ConfirmedBySystem}),
+	}
+	for i := range samples {
+		if i%3 != 0 {
+			role := []string{events.RoleUser, events.RoleAssistant}[i%2]
+			g.middles = append(g.middles, sample{events.KindMessage, data(events.Message{Role: role, Content: text(400), Turn: i})})
+			continue
+		}
+		step := events.StepFinished{
+			Tool: fmt.Sprintf("tool_%d", random.IntN(12)), Parameters: fmt.Appendf(nil, `{"order":"o-%d"}`, random.IntN(1e6)),
+			Status: events.StatusSuccess, ExecutionTimeMS: int64(random.IntN(900)),
+		}
+		if random.IntN(20) == 0 {
+			step.Status, step.ErrorType, step.ErrorMessage = events.StatusFailure, "ValueError", fmt.Sprintf("order o-%d is not open", random.IntN(1e6))
+		} else {
+			step.Result = []byte(`"` + text(1200) + `"`)
+		}
+		g.middles = append(g.middles, sample{events.KindStepFinished, data(step)})
+	}
+	return g
+}
+
+// data encodes plain structs, which always succeeds.
+func data(v any) []byte {
+	raw, err := events.EncodeData(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
 }
 
 // next is the i-th event: each task has a start, messages and steps in turn, and an end.
@@ -321,40 +363,23 @@ func (g *generator) next(i int) events.Event {
 	e := events.Event{
 		ID: fmt.Sprintf("%s-%d", g.prefix, i), Namespace: benchNamespace, AgentID: fmt.Sprintf("agent-%d", task%8),
 		SessionID: fmt.Sprintf("session-%d", task), TaskID: fmt.Sprintf("task-%s-%d", g.prefix, task),
-		GoalID: fmt.Sprintf("goal-%d", task%500), Seq: int64(at + 1),
-		Time: g.base.Add(time.Duration(i) * time.Millisecond),
+		GoalID: fmt.Sprintf("goal-%d", task%500), Seq: int64(at + 1), Time: g.base.Add(time.Duration(i) * time.Millisecond),
 	}
-	var data any
-	switch {
-	case at == 0:
-		e.Kind, data = events.KindTaskStarted, events.TaskStarted{TaskType: "shop/orders", Goal: "change order " + e.GoalID}
-	case at == eventsPerTask-1:
-		e.Kind, data = events.KindTaskFinished, events.TaskFinished{Status: events.StatusSuccess, ConfirmedBy: events.ConfirmedBySystem}
-	case at%3 == 0:
-		step := events.StepFinished{
-			Step: at / 3, Tool: fmt.Sprintf("tool_%d", g.random.IntN(12)), Parameters: []byte(fmt.Sprintf(`{"order":"o-%d"}`, g.random.IntN(1e6))),
-			Status: events.StatusSuccess, ExecutionTimeMS: int64(g.random.IntN(900)),
-		}
-		if g.random.IntN(20) == 0 {
-			step.Status, step.ErrorType, step.ErrorMessage = events.StatusFailure, "ValueError", fmt.Sprintf("order o-%d is not open", g.random.IntN(1e6))
-		} else {
-			step.Result = []byte(`"` + g.text(1200) + `"`)
-		}
-		e.Kind, data = events.KindStepFinished, step
+	switch at {
+	case 0:
+		e.Kind, e.Data = events.KindTaskStarted, g.start
+	case eventsPerTask - 1:
+		e.Kind, e.Data = events.KindTaskFinished, g.end
 	default:
-		e.Kind, data = events.KindMessage, events.Message{Role: []string{events.RoleUser, events.RoleAssistant}[at%2], Content: g.text(400), Turn: at}
+		s := g.middles[i%samples]
+		e.Kind, e.Data = s.kind, s.data
 	}
-	raw, err := events.EncodeData(data)
-	if err != nil {
-		raw = nil // Plain structs always encode; an event without data would fail the bench's own count.
-	}
-	e.Data = raw
 	return e
 }
 
-// text is a piece of the filler of up to twice the mean length.
-func (g *generator) text(mean int) string {
-	length := g.random.IntN(2 * mean)
-	from := g.random.IntN(len(g.filler) - length)
-	return g.filler[from : from+length]
+// encode writes the event as it travels. Its texts need no escaping.
+func (g *generator) encode(e events.Event) []byte {
+	return fmt.Appendf(make([]byte, 0, 400+len(e.Data)),
+		`{"id":"%s","namespace":"%s","agent_id":"%s","session_id":"%s","task_id":"%s","goal_id":"%s","seq":%d,"time":"%s","kind":"%s","data":%s}`,
+		e.ID, e.Namespace, e.AgentID, e.SessionID, e.TaskID, e.GoalID, e.Seq, e.Time.Format(events.TimeFormat), e.Kind, e.Data)
 }

@@ -104,5 +104,5 @@ func NewLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 // IsTerminal reports whether a person is looking at w.
 func IsTerminal(w any) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // A file descriptor fits an int.
+	return ok && term.IsTerminal(int(f.Fd()))
 }

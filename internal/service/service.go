@@ -118,7 +118,7 @@ func Ingest(ctx context.Context, p *Parts) error {
 	g.Go(func() error {
 		err := p.Bus.Lead(ctx, sweeperLease, p.Holder, leaseTTL, func(ctx context.Context, _ uint64) error { return sweeper.Run(ctx) })
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // It was asked to end, and says so.
 		}
 		return err
 	})
