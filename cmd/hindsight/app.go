@@ -51,7 +51,7 @@ type app struct {
 
 // run executes the arguments and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()
+	root := a.root() //nolint:contextcheck // cobra hands the context to each command.
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	switch {

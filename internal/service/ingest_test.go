@@ -193,7 +193,8 @@ func TestALetterThatCantBeStoredHoldsUpNoOther(t *testing.T) {
 		}}
 	}
 	msgs := []bus.Message{
-		letter("good", "2026-01-31T12:00:00Z"), letter("bad", "1066-10-14T09:00:00Z"), {Subject: "hindsight.v1.deadletter.x", Data: []byte("?")},
+		letter("good", "2026-01-31T12:00:00Z"), letter("bad", "1066-10-14T09:00:00Z"),
+		{Subject: "hindsight.v1.deadletter.x", Data: []byte("?")},
 		letter("also good", "2026-01-31T12:00:00Z"),
 	}
 	if _, err := agent.PublishAll(t.Context(), msgs); err != nil {
@@ -325,7 +326,7 @@ func TestTheStoreIsAwayForAWhile(t *testing.T) {
 	}
 }
 
-// TestAnOutageOfEverything is the whole service: the store goes away and comes back while events arrive.
+// TestAnOutageOfTheStore is the whole service: the store goes away and comes back while events arrive.
 func TestAnOutageOfTheStore(t *testing.T) {
 	t.Parallel()
 	env := environment(t)
