@@ -15,7 +15,8 @@ type delivery struct {
 	Message
 
 	raw     jetstream.Msg
-	settled bool // guarded by batch.mu
+	pending uint64 // messages that waited behind it when it was delivered
+	settled bool   // guarded by batch.mu
 }
 
 // batch is what one loop of a worker holds. Until each message is settled it
@@ -65,7 +66,7 @@ func (b *batch) read(raw jetstream.Msg) (*delivery, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &delivery{raw: raw, Message: Message{
+	return &delivery{raw: raw, pending: meta.NumPending, Message: Message{
 		Subject: raw.Subject(), ID: raw.Headers().Get(jetstream.MsgIDHeader), Header: raw.Headers(), Data: raw.Data(),
 		Sequence: meta.Sequence.Stream, Time: meta.Timestamp.UTC(),
 	}}, nil

@@ -24,6 +24,8 @@ const (
 	suspectAfter = 2
 	// batchBytes bounds a batch, its first message aside.
 	batchBytes = 32 << 20
+	// backlogWait is how long a batch may take to arrive when all of it is waiting already.
+	backlogWait = time.Second
 	// minAckWait leaves room for three signs of life.
 	minAckWait = 100 * time.Millisecond
 	// abortGrace is what a handler has to return once its context is
@@ -298,7 +300,13 @@ func (w *Worker) fetch(ctx context.Context, consumer jetstream.Consumer, created
 	if err = b.take(first, err); err != nil || len(b.deliveries) == 0 || w.o.BatchSize == 1 || ctx.Err() != nil {
 		return b, err
 	}
-	rest, err := consumer.Fetch(w.o.BatchSize-1, jetstream.FetchMaxWait(w.o.BatchWait), jetstream.FetchMaxBytes(batchBytes))
+	wait := w.o.BatchWait
+	if b.deliveries[0].pending >= uint64(w.o.BatchSize-1) { //nolint:gosec // A checked option, at least 1.
+		// There is a whole batch to be had, which only has to be carried over: what is handed on in large batches costs
+		// the store much less, and no message has to wait for one that is not there yet.
+		wait = max(wait, min(backlogWait, w.o.AckWait/3))
+	}
+	rest, err := consumer.Fetch(w.o.BatchSize-1, jetstream.FetchMaxWait(wait), jetstream.FetchMaxBytes(batchBytes))
 	return b, b.take(rest, err)
 }
 

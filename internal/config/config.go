@@ -51,7 +51,7 @@ type Config struct {
 	TracesMaxBytes      int64         `env:"HINDSIGHT_TRACES_MAX_BYTES" key:"nats.traces_max_bytes" default:"1073741824" min:"1048576" help:"size of the stream TRACES in bytes; a full stream is back-pressure to publishers"`
 	Replicas            int           `env:"HINDSIGHT_NATS_REPLICAS" key:"nats.replicas" default:"1" min:"1" max:"5" help:"copies that JetStream keeps of each stream; 3 on a cluster"`
 	ClickHouseMaxMemory int64         `env:"HINDSIGHT_CLICKHOUSE_MAX_MEMORY" key:"clickhouse.max_memory_bytes" default:"1073741824" min:"268435456" help:"memory that the embedded ClickHouse may use, in bytes"`
-	IngestBatch         int           `env:"HINDSIGHT_INGEST_BATCH" key:"ingest.batch" default:"5000" min:"1" max:"50000" help:"events written in one insert at most"`
+	IngestBatch         int           `env:"HINDSIGHT_INGEST_BATCH" key:"ingest.batch" default:"10000" min:"1" max:"50000" help:"events written in one insert at most"`
 	TaskIdle            time.Duration `env:"HINDSIGHT_TASK_IDLE" key:"task.idle" default:"15m" min:"1s" help:"silence after which an unfinished task is closed"`
 	TaskQuiet           time.Duration `env:"HINDSIGHT_TASK_QUIET" key:"task.quiet" default:"2s" min:"10ms" help:"silence after which a finished task is closed, so that late events still belong to it"`
 	SweepInterval       time.Duration `env:"HINDSIGHT_SWEEP_INTERVAL" key:"task.sweep_interval" default:"1s" min:"10ms" help:"pause between two looks for tasks to close"`

@@ -22,7 +22,7 @@ const (
 	sweepOverlap = 60 * time.Second
 	// sweepShare bounds the sweeper's part of the store's work: after a look that took d it rests for sweepShare × d, but
 	// not longer than maxRest, so that a backlog is worked off.
-	sweepShare = 4
+	sweepShare = 9
 	maxRest    = 10 * time.Second
 	// maxLive is how many live tasks have their working memory refreshed in one look, the latest first. Those with a
 	// failure or a correction come on top.
