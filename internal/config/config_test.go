@@ -60,7 +60,7 @@ func TestDefaults(t *testing.T) {
 	}
 	if c.Namespace != "default" || c.Bind != "127.0.0.1" || c.NATSPort != 4222 || c.ClickHousePort != 8123 || c.ConsolePort != 8780 ||
 		c.HealthPort != 8781 || c.Database != "hindsight" || c.TaskIdle != 15*time.Minute || c.TaskQuiet != 2*time.Second ||
-		c.SweepInterval != time.Second || c.IngestBatch != 5000 || c.Replicas != 1 || c.LogLevel != "info" ||
+		c.SweepInterval != time.Second || c.IngestBatch != 10000 || c.Replicas != 1 || c.LogLevel != "info" ||
 		c.TracesMaxBytes != 1<<30 || c.ClickHouseMaxMemory != 1<<30 {
 		t.Errorf("defaults %+v", c)
 	}

@@ -76,6 +76,9 @@ func (p *Parts) connect(ctx context.Context, name string) error {
 	if err := conn.EnsureStreams(ctx, bus.StreamConfig{TracesMaxBytes: p.Config.TracesMaxBytes, Replicas: p.Config.Replicas}); err != nil {
 		return fmt.Errorf("set up streams: %w", err)
 	}
+	if err := p.Registry.Register(bus.NewStatsCollector(conn)); err != nil {
+		return fmt.Errorf("register stream metrics: %w", err)
+	}
 	return nil
 }
 
