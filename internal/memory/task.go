@@ -32,7 +32,8 @@ const (
 	CertaintyConfirmed Certainty = "confirmed"
 	// CertaintyReported means that only the agent itself says so.
 	CertaintyReported Certainty = "reported"
-	// CertaintyInferred means that nobody said: Hindsight closed the task for its silence, or it is still open.
+	// CertaintyInferred means that nobody said: Hindsight closed the task for its silence, it is still open, or it ended
+	// with an unknown status that nobody vouches for.
 	CertaintyInferred Certainty = "inferred"
 )
 
@@ -308,9 +309,13 @@ func (b *builder) addFinish(e events.Event) {
 	}
 	b.confirmed = confirmed
 	b.task.Status, b.task.Reason, b.task.Score = f.Status, f.Reason, f.Score
-	b.task.Certainty = CertaintyReported
-	if confirmed > 1 {
+	switch {
+	case confirmed > 1:
 		b.task.Certainty = CertaintyConfirmed
+	case f.Status == events.StatusUnknown && f.ConfirmedBy == "":
+		b.task.Certainty = CertaintyInferred // That the task ended is all that was said.
+	default:
+		b.task.Certainty = CertaintyReported
 	}
 }
 

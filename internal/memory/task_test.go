@@ -335,6 +335,9 @@ func TestOutcome(t *testing.T) {
 		{"the system over the agent", []events.Event{by("1", 1, "partial", "system"), by("2", 2, "success", "agent"), by("3", 3, "success", "")}, "partial", memory.CertaintyConfirmed, "said 1"},
 		{"the later of equals", []events.Event{by("1", 1, "failure", "system"), by("2", 2, "success", "system")}, "success", memory.CertaintyConfirmed, "said 2"},
 		{"the later of agents", []events.Event{by("1", 1, "success", "agent"), by("2", 2, "cancelled", "")}, "cancelled", memory.CertaintyReported, "said 2"},
+		{"an end without an outcome", []events.Event{by("1", 1, "unknown", "")}, "unknown", memory.CertaintyInferred, "said 1"},
+		{"the agent does not know", []events.Event{by("1", 1, "unknown", "agent")}, "unknown", memory.CertaintyReported, "said 1"},
+		{"the system does not know", []events.Event{by("1", 1, "unknown", "system")}, "unknown", memory.CertaintyConfirmed, "said 1"},
 		{"unreadable says nothing", []events.Event{finished("1", 1, `{"status":[]}`)}, "unknown", memory.CertaintyInferred, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

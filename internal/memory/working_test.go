@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -72,5 +73,32 @@ func TestWorkingJSON(t *testing.T) {
 		`"artifacts":{},"updated_at":"2026-01-31T12:00:00Z"}`
 	if string(raw) != want {
 		t.Errorf("got  %s\nwant %s", raw, want)
+	}
+}
+
+// TestWorkingIsSmall: a task may have a goal of any length and use any number of tools.
+func TestWorkingIsSmall(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 4000)
+	evs := []events.Event{started("0", 0, `{"goal":"`+long+`"}`)}
+	for n := range 30 {
+		evs = append(evs, step(fmt.Sprint(n+1), n+1, fmt.Sprintf(`{"tool":"tool%02d","status":"success","result":"r%d"}`, n, n)))
+	}
+	evs = append(evs,
+		step("again", 50, `{"tool":"tool00","status":"success","result":"again"}`),
+		step("broken", 51, `{"tool":"tool01","status":"failure"}`))
+	w := memory.WorkingOf(memory.BuildTask(evs, false))
+	if w.Goal != events.CutText(long, 500) {
+		t.Errorf("the goal has %d bytes, want it cut to 500: %s", len(w.Goal), w.Goal)
+	}
+	want := map[string]string{"tool00": "again"}
+	for n := 11; n < 30; n++ {
+		want[fmt.Sprintf("tool%02d", n)] = fmt.Sprint("r", n)
+	}
+	if !reflect.DeepEqual(w.Artifacts, want) {
+		t.Errorf("artifacts %q, want the latest 20: %q", w.Artifacts, want)
+	}
+	if w.Step != 32 || w.State != "step 32: tool01 failed" {
+		t.Errorf("step %d, %q", w.Step, w.State)
 	}
 }
