@@ -27,6 +27,11 @@ const (
 	// server.
 	retryLow  = 100 * time.Millisecond
 	retryHigh = 5 * time.Second
+	// roomShare of a stream must be free for it to count as having room: a
+	// full stream refuses what does not fit, so it is never full to the byte.
+	roomShare = 100
+	// probeKey is what Ready writes in the bucket of states.
+	probeKey = "probe"
 )
 
 // Options configures [Connect].
@@ -162,15 +167,23 @@ func (c *Conn) Close() {
 	c.nc.Close()
 }
 
-// Ready verifies that the server is connected and JetStream answers. The error
-// is [ErrUnavailable].
+// Ready verifies that what is published now would be taken: the stream TRACES
+// exists and has room, and the bucket of states can be written. Errors:
+// [ErrUnavailable], [ErrFull], [ErrNotFound].
 func (c *Conn) Ready(ctx context.Context) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
-	if _, err := c.js.AccountInfo(ctx); err != nil {
-		return fmt.Errorf("ask JetStream for its state: %w", translate(err))
+	stream, err := c.js.Stream(ctx, StreamTraces)
+	if err != nil {
+		return fmt.Errorf("look at stream %s: %w", StreamTraces, translate(err))
 	}
-	return nil
+	info := stream.CachedInfo()
+	limit := info.Config.MaxBytes // -1: none
+	if limit > 0 && uint64(limit-limit/roomShare) < info.State.Bytes {
+		return fmt.Errorf("stream %s holds %d of its %d bytes, and publishers wait until the ingestor has stored some (or raise HINDSIGHT_TRACES_MAX_BYTES): %w",
+			StreamTraces, info.State.Bytes, limit, ErrFull)
+	}
+	return c.put(ctx, bucketState, probeKey, nil)
 }
 
 // bound gives ctx a deadline unless it has one.

@@ -94,6 +94,49 @@ func TestPublishWithoutServer(t *testing.T) {
 	s.start(t)
 }
 
+// Ready means that an event published now would be taken.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	conn := s.connect(t)
+	if err := conn.Ready(t.Context()); !errors.Is(err, bus.ErrNotFound) || !strings.Contains(err.Error(), bus.StreamTraces) {
+		t.Errorf("Ready without streams = %v, want ErrNotFound naming TRACES", err)
+	}
+	if err := conn.EnsureStreams(t.Context(), bus.StreamConfig{TracesMaxBytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Ready(t.Context()); err != nil {
+		t.Errorf("Ready = %v, want nil", err)
+	}
+	_, js := s.raw(t)
+	var err error
+	for i := 0; err == nil; i++ {
+		_, err = conn.Publish(t.Context(), bus.Message{Subject: traceSubject, ID: fmt.Sprint("ready/", i), Data: make([]byte, 4<<10)})
+	}
+	if !errors.Is(err, bus.ErrFull) {
+		t.Fatal(err)
+	}
+	if err := conn.Ready(t.Context()); !errors.Is(err, bus.ErrFull) || !strings.Contains(err.Error(), bus.StreamTraces) {
+		t.Errorf("Ready with a full stream = %v, want ErrFull naming TRACES", err)
+	}
+	stream, err := js.Stream(t.Context(), bus.StreamTraces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Ready(t.Context()); err != nil {
+		t.Errorf("Ready with room again = %v, want nil", err)
+	}
+	if err := js.DeleteKeyValue(t.Context(), "hindsight_state"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "hindsight_state") {
+		t.Errorf("Ready without a bucket for state = %v, want an error naming it", err)
+	}
+}
+
 func TestConnectNamesAddressWithoutPassword(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -159,7 +202,7 @@ func TestEnsureStreams(t *testing.T) {
 		t.Fatalf("TRACES = %+v, want a work queue of 32 MiB that refuses what is new", cfg)
 	}
 	err = conn.EnsureStreams(t.Context(), bus.StreamConfig{TracesMaxBytes: 1 << 40})
-	if !errors.Is(err, bus.ErrFull) || !strings.Contains(err.Error(), "TracesMaxBytes") {
+	if !errors.Is(err, bus.ErrFull) || !strings.Contains(err.Error(), "HINDSIGHT_TRACES_MAX_BYTES") {
 		t.Fatalf("EnsureStreams past the server's storage = %v, want ErrFull that says what to do", err)
 	}
 }

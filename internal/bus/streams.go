@@ -50,7 +50,7 @@ const (
 type StreamConfig struct {
 	// TracesMaxBytes bounds the stream TRACES; publishers get [ErrFull] past
 	// it. Default 1 GiB. The server reserves it: all streams and buckets
-	// together ask for this and 3.6 GiB more.
+	// together ask for about 2.6 GiB more than this.
 	TracesMaxBytes int64
 	// Replicas of every stream and bucket, 1 to 5. Default 1.
 	Replicas int
@@ -86,7 +86,7 @@ func (c *Conn) EnsureStreams(ctx context.Context, cfg StreamConfig) error {
 		cfg.WorkingTTL = defaultWorkingTTL
 	}
 	if cfg.TracesMaxBytes < 0 || cfg.Replicas < 1 || cfg.Replicas > 5 || cfg.WorkingTTL < time.Second {
-		return fmt.Errorf("ensure streams: want TracesMaxBytes above 0, Replicas from 1 to 5 and WorkingTTL of at least 1s, have %d, %d and %s",
+		return fmt.Errorf("ensure streams: want HINDSIGHT_TRACES_MAX_BYTES above 0, HINDSIGHT_NATS_REPLICAS from 1 to 5 and a life of working memory of at least 1s, have %d, %d and %s",
 			cfg.TracesMaxBytes, cfg.Replicas, cfg.WorkingTTL)
 	}
 	for _, stream := range streams(cfg) {
@@ -184,7 +184,7 @@ func storageHint(err error, maxBytes int64) error {
 	if !errors.Is(err, ErrFull) {
 		return err
 	}
-	return fmt.Errorf("it reserves %d MiB, more than the server's JetStream storage has left (max_file_store, or the disk it stands on): give the server more, delete streams that are not needed, or lower TracesMaxBytes: %w",
+	return fmt.Errorf("it reserves %d MiB, more than the server's JetStream storage has left (max_file_store, or the disk it stands on): give the server more, delete streams that are not needed, or lower HINDSIGHT_TRACES_MAX_BYTES: %w",
 		maxBytes>>20, err)
 }
 

@@ -25,7 +25,7 @@ type Probe struct {
 	Check func(ctx context.Context) error
 }
 
-// Probes of the connections: can publish, can run an aggregating query.
+// Probes of the connections: publishers would be served, and an aggregating query works.
 func (p *Parts) Probes() []Probe {
 	return []Probe{{"nats", p.Bus.Ready}, {"clickhouse", p.Store.Ready}}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/config"
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
@@ -173,6 +175,31 @@ func TestReadinessOfTheRealParts(t *testing.T) {
 	} {
 		test.between.turn(test.now)
 		eventually(t, test.want, func() bool { return state() == test.want })
+	}
+}
+
+// TestReadinessOfAFullStream is what a load balancer in front of publishers must see.
+func TestReadinessOfAFullStream(t *testing.T) {
+	t.Parallel()
+	env := environment(t)
+	env["HINDSIGHT_TRACES_MAX_BYTES"] = strconv.Itoa(1 << 20)
+	p := open(t, env, "one")
+	r := &service.Readiness{}
+	url := serveHealth(t, p.Registry, r)
+	r.Set(p.Probes())
+	if status, parts := readiness(t, url); status != http.StatusOK {
+		t.Errorf("with an empty stream: %d %v", status, parts)
+	}
+	agent := publisher(t, env)
+	var err error
+	for i := 0; err == nil; i++ {
+		_, err = agent.Publish(t.Context(), messageOf(t, started(fmt.Sprint("task", i))))
+	}
+	if !errors.Is(err, bus.ErrFull) {
+		t.Fatal(err)
+	}
+	if status, parts := readiness(t, url); status != http.StatusServiceUnavailable || !strings.Contains(parts["nats"], bus.StreamTraces) {
+		t.Errorf("with a full stream: %d %v", status, parts)
 	}
 }
 
