@@ -197,7 +197,7 @@ func insertChunks(evs []events.Event) [][]*events.Event {
 	return out
 }
 
-// insert writes rows in one block. Asynchronous inserts are off: an answer means that the rows are stored. So is the
+// insert writes rows, whose values the caller has checked, in one block. Asynchronous inserts are off: an answer means that the rows are stored. So is the
 // server's own de-duplication of blocks: rows have keys, and rows that were erased may be stored again.
 func (c *ClickHouse) insert(ctx context.Context, table, columns string, rows int, row func(b driver.Batch, i int) error) error {
 	if rows == 0 {
@@ -214,7 +214,9 @@ func (c *ClickHouse) insert(ctx context.Context, table, columns string, rows int
 	defer batch.Close() //nolint:errcheck // It only releases the connection; Send has told whether the rows are stored.
 	for i := range rows {
 		if err := row(batch, i); err != nil {
-			return fmt.Errorf("%s: %w: %s", doing, ErrRejected, err.Error())
+			// The values were checked before, so it is the table that is not as the driver expects: no row may be given up.
+			return fmt.Errorf("%s: %w: the driver can't fit a row into the table; compare the table with this program's migrations: %s",
+				doing, ErrUnavailable, err.Error())
 		}
 	}
 	return translate(ctx, doing, batch.Send())

@@ -125,6 +125,24 @@ func TestAnswersAreTranslated(t *testing.T) {
 	}
 }
 
+// TestATableThatDiffersIsNoFaultOfARow: rows that the driver can't put into the table as it is must wait for a person.
+func TestATableThatDiffersIsNoFaultOfARow(t *testing.T) {
+	t.Parallel()
+	url := enginetest.ClickHouse(t)
+	database := enginetest.Database(t, url)
+	c := open(t, url, database)
+	if err := c.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	enginetest.Exec(t, url, "ALTER TABLE "+database+".trace_events DROP COLUMN turn")
+	enginetest.Exec(t, url, "ALTER TABLE "+database+".trace_events ADD COLUMN turn UUID")
+	e := events.Event{ID: "a", Namespace: "t", TaskID: "t", Time: time.Unix(1, 0), Kind: events.KindMessage}
+	err := c.InsertEvents(t.Context(), []events.Event{e})
+	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrRejected) || !strings.Contains(err.Error(), "turn") {
+		t.Errorf("InsertEvents = %v, want ErrUnavailable that names the column", err)
+	}
+}
+
 func TestWaitReadyGivesUpWhenAccessIsDenied(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
