@@ -40,6 +40,11 @@ type Readiness struct{ probes atomic.Pointer[[]Probe] }
 // Set gives the probes, once the parts they ask exist.
 func (r *Readiness) Set(probes []Probe) { r.probes.Store(&probes) }
 
+// starting says what the process waits for, which is its answer until that changes or probes are set.
+func (r *Readiness) starting(why error) {
+	r.Set([]Probe{{"start", func(context.Context) error { return why }}})
+}
+
 func (r *Readiness) get() []Probe {
 	if probes := r.probes.Load(); probes != nil {
 		return *probes

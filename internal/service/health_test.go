@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/config"
 	"github.com/hindsight-memory/hindsight/internal/service"
+	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
 // ask sends one request to a process under test.
@@ -274,13 +276,85 @@ func TestRunWaitsForItsServers(t *testing.T) {
 		}, service.Ingest)
 	}()
 	eventually(t, "health", func() bool { status, _ := ask(t, http.MethodGet, url+"/healthz"); return status == http.StatusOK })
-	if status, parts := readiness(t, url); status != http.StatusServiceUnavailable || parts["start"] == "" {
-		t.Errorf("ready: %d %v", status, parts)
+	eventually(t, "what it waits for", func() bool {
+		status, parts := readiness(t, url)
+		return status == http.StatusServiceUnavailable && strings.Contains(parts["start"], "NATS at nats://127.0.0.1:1")
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+// TestRunSaysWhatItWaitsFor in its log and to whoever asks whether it is ready, without the password.
+func TestRunSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	env := environment(t)
+	between, address := inFrontOf(t, env["HINDSIGHT_CLICKHOUSE_URL"])
+	host := strings.TrimPrefix(address, "http://")
+	env["HINDSIGHT_CLICKHOUSE_URL"] = "http://default:hush@" + host
+	between.turn(refused)
+	port := freePort(t)
+	url := "http://127.0.0.1:" + strconv.Itoa(port)
+	var out syncBuffer
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- service.Run(ctx, service.Options{
+			Config: load(t, env), Name: "test", Holder: "one", Port: port, PortSetting: "HINDSIGHT_HEALTH_PORT",
+			Logger: slog.New(slog.NewTextHandler(&out, nil)), Ready: func() { t.Error("ready without a record") },
+		}, service.Ingest)
+	}()
+	eventually(t, "what it waits for", func() bool {
+		_, parts := readiness(t, url)
+		return strings.Contains(parts["start"], "ClickHouse at") && strings.Contains(parts["start"], host)
+	})
+	eventually(t, "further attempts", func() bool { return between.attempts() > 2 })
+	_, parts := readiness(t, url)
+	if log := out.String(); strings.Count(log, "ClickHouse does not answer yet") != 1 || !strings.Contains(log, host) || strings.Contains(log+parts["start"], "hush") {
+		t.Errorf("ready: %v, log: %s", parts, log)
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
 	}
+}
+
+// TestRunEndsWhenWaitingIsNoUse since no time heals wrong credentials.
+func TestRunEndsWhenWaitingIsNoUse(t *testing.T) {
+	t.Parallel()
+	env := environment(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-ClickHouse-Exception-Code", "516")
+		http.Error(w, "Code: 516. DB::Exception: default: Authentication failed (AUTHENTICATION_FAILED)", http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	env["HINDSIGHT_CLICKHOUSE_URL"] = server.URL
+	err := service.Run(t.Context(), service.Options{
+		Config: load(t, env), Name: "test", Holder: "one", Port: freePort(t), PortSetting: "HINDSIGHT_HEALTH_PORT", Logger: logger(t),
+	}, service.Ingest)
+	if !errors.Is(err, store.ErrDenied) {
+		t.Errorf("Run = %v, want %v", err, store.ErrDenied)
+	}
+}
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 func TestAServiceThatFailsEndsTheOthers(t *testing.T) {

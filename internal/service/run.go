@@ -63,7 +63,7 @@ func Run(ctx context.Context, o Options, services ...Service) error {
 }
 
 func serve(ctx context.Context, o Options, registry *prometheus.Registry, readiness *Readiness, services []Service) (err error) {
-	parts, err := Open(ctx, o.Config, o.Name, o.Holder, registry, o.Logger)
+	parts, err := openParts(ctx, &Parts{Config: o.Config, Registry: registry, Logger: o.Logger, Holder: o.Holder}, o.Name, readiness.starting)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -34,6 +35,9 @@ const (
 	batchWait = 100 * time.Millisecond
 	// insertTimeout bounds one insert; it must stay below the sweeper's overlap between two looks.
 	insertTimeout = 40 * time.Second
+	// firstPause and longestPause bound the pauses between two attempts to reach ClickHouse at the start.
+	firstPause   = 50 * time.Millisecond
+	longestPause = 5 * time.Second
 )
 
 // Parts are the connections that services share.
@@ -50,24 +54,55 @@ type Parts struct {
 
 // Open connects to the broker and the record, waits for both, and brings streams and schema up to date.
 func Open(ctx context.Context, cfg *config.Config, name, holder string, registry *prometheus.Registry, logger *slog.Logger) (*Parts, error) {
-	st, err := store.Open(store.Options{URL: cfg.ClickHouseAddress(), Database: cfg.Database})
+	return openParts(ctx, &Parts{Config: cfg, Registry: registry, Logger: logger, Holder: holder}, name, func(error) {})
+}
+
+// openParts is Open, and tells waiting what it waits for whenever that changes.
+func openParts(ctx context.Context, p *Parts, name string, waiting func(why error)) (*Parts, error) {
+	st, err := store.Open(store.Options{URL: p.Config.ClickHouseAddress(), Database: p.Config.Database})
 	if err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)
 	}
-	p := &Parts{Config: cfg, Store: st, Registry: registry, Logger: logger, Holder: holder}
-	if err := p.connect(ctx, name); err != nil {
+	p.Store = st
+	if err := p.connect(ctx, name, waiting); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *Parts) connect(ctx context.Context, name string) error {
-	if err := p.Store.WaitReady(ctx); err != nil {
+// waitForStore returns once ClickHouse answers, or at once with an error that waiting does not heal.
+func (p *Parts) waitForStore(ctx context.Context, waiting func(why error)) error {
+	address := events.MaskText(p.Config.ClickHouseAddress())
+	pause := firstPause
+	for attempt := 1; ; attempt++ {
+		err := p.Store.Ping(ctx)
+		if err == nil || errors.Is(err, store.ErrDenied) || !errors.Is(err, store.ErrUnavailable) {
+			return err //nolint:wrapcheck // Wrapped by the caller.
+		}
+		waiting(fmt.Errorf("starting: waiting for ClickHouse at %s: %w", address, err))
+		if attempt%10 == 1 {
+			p.Logger.Warn("ClickHouse does not answer yet", "url", address, "attempt", attempt, "error", err)
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // Jitter needs no secrecy.
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (at %s, waiting for it: %w)", err, address, context.Cause(ctx))
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+func (p *Parts) connect(ctx context.Context, name string, waiting func(why error)) error {
+	if err := p.waitForStore(ctx, waiting); err != nil {
 		return fmt.Errorf("wait for ClickHouse: %w", err)
 	}
+	waiting(errors.New("starting: bringing the schema of ClickHouse up to date"))
 	if err := p.Store.Migrate(ctx, store.MigrateOptions{Logger: p.Logger}); err != nil {
 		return fmt.Errorf("migrate ClickHouse: %w", err)
 	}
+	waiting(fmt.Errorf("starting: waiting for NATS at %s; the log says why it does not answer", events.MaskText(p.Config.NATSAddress())))
 	conn, err := bus.Connect(ctx, bus.Options{URL: p.Config.NATSAddress(), Name: name, Logger: p.Logger})
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
