@@ -382,6 +382,19 @@ func TestAPortInUse(t *testing.T) {
 	}
 }
 
+// TestABadBind is a mistake in another setting than the port.
+func TestABadBind(t *testing.T) {
+	t.Parallel()
+	for _, bind := range []string{"203.0.113.1", "not an address"} {
+		err := service.Run(t.Context(), service.Options{
+			Config: &config.Config{Bind: bind}, Port: freePort(t), PortSetting: "HINDSIGHT_HEALTH_PORT", Logger: logger(t),
+		})
+		if err == nil || !strings.Contains(err.Error(), "HINDSIGHT_BIND") || strings.Contains(err.Error(), "HINDSIGHT_HEALTH_PORT") {
+			t.Errorf("%s: Run = %v, want HINDSIGHT_BIND alone to be blamed", bind, err)
+		}
+	}
+}
+
 func TestUniqueHolder(t *testing.T) {
 	t.Parallel()
 	if a, b := service.UniqueHolder(), service.UniqueHolder(); a == b {

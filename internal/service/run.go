@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -43,8 +44,7 @@ func Run(ctx context.Context, o Options, services ...Service) error {
 	address := net.JoinHostPort(o.Config.Bind, strconv.Itoa(o.Port))
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("%s for health and metrics can't be used: end the program that has it, or set %s to a free port: %w",
-			address, o.PortSetting, err)
+		return explainListen(err, address, o.PortSetting)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -60,6 +60,18 @@ func Run(ctx context.Context, o Options, services ...Service) error {
 		return fmt.Errorf("run services: %w", err)
 	}
 	return nil
+}
+
+// explainListen says which setting to change when the address of health and metrics can't be had.
+func explainListen(err error, address, portSetting string) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s for health and metrics is taken: end the program that has it, or set %s to a free port: %w", address, portSetting, err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s for health and metrics is not allowed: set %s to a port above 1023: %w", address, portSetting, err)
+	default:
+		return fmt.Errorf("%s for health and metrics is no address of this machine: set HINDSIGHT_BIND to one, such as 127.0.0.1, or to 0.0.0.0 for all: %w", address, err)
+	}
 }
 
 func serve(ctx context.Context, o Options, registry *prometheus.Registry, readiness *Readiness, services []Service) (err error) {
