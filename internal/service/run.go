@@ -70,7 +70,7 @@ func explainListen(err error, address, portSetting string) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s for health and metrics is not allowed: set %s to a port above 1023: %w", address, portSetting, err)
 	default:
-		return fmt.Errorf("%s for health and metrics is no address of this machine: set HINDSIGHT_BIND to one, such as 127.0.0.1, or to 0.0.0.0 for all: %w", address, err)
+		return fmt.Errorf("%s can't be had for health and metrics: HINDSIGHT_BIND must be an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all: %w", address, err)
 	}
 }
 
