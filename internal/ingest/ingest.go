@@ -9,6 +9,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,12 @@ import (
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+const (
+	defaultInsertTimeout = 40 * time.Second
+	// maxRejected is how many single rows of a batch of which none is taken may be rejected before the table is to blame.
+	maxRejected = 20
 )
 
 // Delivery is one message of the stream TRACES.
@@ -60,6 +67,9 @@ type IngestorOptions struct {
 	Live       LiveView // nil shows nothing
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// InsertTimeout bounds each single insert; 0 means 40 s. It must be less than 60 s, which is how far the [Sweeper]
+	// looks back for inserts that ended late. The context that is handed to [Ingestor.Handle] needs no deadline.
+	InsertTimeout time.Duration
 	// Now is the clock that events' times are checked against; nil means time.Now.
 	Now func() time.Time
 }
@@ -76,6 +86,10 @@ type Ingestor struct {
 func NewIngestor(opts IngestorOptions) (*Ingestor, error) {
 	if opts.Writer == nil || opts.Logger == nil || opts.Registerer == nil {
 		return nil, errors.New("new ingestor: Writer, Logger and Registerer are required")
+	}
+	opts.InsertTimeout = cmp.Or(opts.InsertTimeout, defaultInsertTimeout)
+	if opts.InsertTimeout < 0 || opts.InsertTimeout >= sweepOverlap {
+		return nil, fmt.Errorf("new ingestor: InsertTimeout is %s, must be positive and less than %s", opts.InsertTimeout, sweepOverlap)
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -154,28 +168,75 @@ func (i *Ingestor) read(d Delivery) (events.Event, []byte, error) {
 	return prepared, raw, nil
 }
 
-// write stores the events and gives a verdict for each. When the store rejects the batch for one of its rows, the batch
-// is halved until that row stands alone, so that it takes no neighbour with it.
+// write stores the events and gives a verdict for each.
 func (i *Ingestor) write(ctx context.Context, evs []events.Event) []error {
-	verdicts := make([]error, len(evs))
-	if len(evs) == 0 {
-		return verdicts
+	b := batch{Ingestor: i, verdicts: make([]error, len(evs))}
+	if len(evs) > 0 {
+		b.write(ctx, evs, b.verdicts)
 	}
-	err := i.opts.Writer.InsertEvents(ctx, evs)
-	switch {
-	case err == nil:
-	case errors.Is(err, memory.ErrRejected) && len(evs) > 1:
-		half := len(evs) / 2
-		copy(verdicts, i.write(ctx, evs[:half]))
-		copy(verdicts[half:], i.write(ctx, evs[half:]))
-	case errors.Is(err, memory.ErrRejected):
-		verdicts[0] = &Rejection{Reason: "rejected_by_store", Err: err}
-	default:
-		for k := range verdicts {
-			verdicts[k] = err
+	if b.taken > 0 || b.rejected <= maxRejected {
+		return b.verdicts
+	}
+	// So many bad rows and no good one: it is the table that does not fit the program, and no event is to be given up.
+	for k, err := range b.verdicts {
+		if r := (*Rejection)(nil); errors.As(err, &r) {
+			b.verdicts[k] = fmt.Errorf("%w: it rejected %d events and took none, so that the fault is not theirs; compare the table with this program's migrations: %s",
+				memory.ErrUnavailable, b.rejected, r.Err.Error())
 		}
 	}
-	return verdicts
+	return b.verdicts
+}
+
+// batch is what is known of a batch while it is written.
+type batch struct {
+	*Ingestor
+	verdicts        []error
+	taken, rejected int
+	// hung is set when a single event took too long.
+	hung error
+}
+
+// write stores some of the batch's events. When the store rejects them for one of them, they are halved until that one
+// stands alone, so that it takes no neighbour with it. When they take too long they are halved too, since repeated as a
+// whole they would take too long for ever; but when one alone takes too long, the store is to blame and the rest waits.
+func (b *batch) write(ctx context.Context, evs []events.Event, verdicts []error) {
+	err := b.hung
+	if err == nil {
+		err = b.insert(ctx, evs)
+	}
+	rejected := errors.Is(err, memory.ErrRejected)
+	slow := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && b.hung == nil
+	switch {
+	case err == nil:
+		b.taken += len(evs)
+		return
+	case (rejected || slow) && len(evs) > 1:
+		half := len(evs) / 2
+		if slow {
+			b.opts.Logger.Warn("writing events took too long, trying the halves", "events", len(evs), "timeout", b.opts.InsertTimeout)
+		}
+		b.write(ctx, evs[:half], verdicts[:half])
+		b.write(ctx, evs[half:], verdicts[half:])
+		return
+	case rejected:
+		b.rejected++
+		err = &Rejection{Reason: "rejected_by_store", Err: err}
+	case slow:
+		b.hung = err
+	}
+	for k := range verdicts {
+		verdicts[k] = err
+	}
+}
+
+// insert gives each insert its own time.
+func (i *Ingestor) insert(ctx context.Context, evs []events.Event) error {
+	bounded, cancel := context.WithTimeout(ctx, i.opts.InsertTimeout)
+	defer cancel()
+	if err := i.opts.Writer.InsertEvents(bounded, evs); err != nil {
+		return fmt.Errorf("write %d events: %w", len(evs), err)
+	}
+	return nil
 }
 
 // took counts a stored event and shows it. A live view that misses one is no reason to deliver it again.

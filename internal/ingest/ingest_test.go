@@ -310,6 +310,123 @@ func TestNothingIsLostWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
+// writer stands for a record in a state that a real one can't be brought into on demand.
+type writer func(ctx context.Context, evs []events.Event) error
+
+func (w writer) InsertEvents(ctx context.Context, evs []events.Event) error { return w(ctx, evs) }
+
+// steps makes a batch of n deliveries.
+func steps(t *testing.T, n int) []ingest.Delivery {
+	t.Helper()
+	evs := make([]events.Event, n)
+	for i := range evs {
+		evs[i] = step("a", i, events.StatusSuccess)
+	}
+	return deliverAll(t, evs...)
+}
+
+// TestATableThatTakesNoRowIsToBlameItself: what fails for every row says nothing about any of them.
+func TestATableThatTakesNoRowIsToBlameItself(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		rows     int
+		good     string // the id of the one event that is taken
+		rejected int
+	}{
+		{rows: 20, rejected: 20},
+		{rows: 21},
+		{rows: 100},
+		{rows: 100, good: "a/step0", rejected: 99},
+		{rows: 100, good: "a/step99", rejected: 99},
+	} {
+		t.Run(fmt.Sprintf("%d rows of which %q is good", test.rows, test.good), func(t *testing.T) {
+			t.Parallel()
+			i, registry := newIngestor(t, ingest.IngestorOptions{Writer: writer(func(_ context.Context, evs []events.Event) error {
+				if len(evs) == 1 && evs[0].ID == test.good {
+					return nil
+				}
+				return fmt.Errorf("%w: type mismatch", memory.ErrRejected)
+			})})
+			rejected := 0
+			for n, err := range i.Handle(t.Context(), steps(t, test.rows)) {
+				rejection := (*ingest.Rejection)(nil)
+				switch {
+				case errors.As(err, &rejection):
+					rejected++
+				case fmt.Sprint("a/step", n) == test.good:
+					if err != nil {
+						t.Errorf("the good row: %v", err)
+					}
+				case !errors.Is(err, memory.ErrUnavailable) || errors.Is(err, memory.ErrRejected):
+					t.Errorf("row %d: %v, want ErrUnavailable or a rejection", n, err)
+				}
+			}
+			if rejected != test.rejected {
+				t.Errorf("%d rows rejected, want %d", rejected, test.rejected)
+			}
+			if got := metric(t, registry, "hindsight_ingest_rejected_total"); got != float64(test.rejected) {
+				t.Errorf("%v rejections counted, want %d", got, test.rejected)
+			}
+		})
+	}
+}
+
+// TestABatchThatTakesTooLongIsHalved: written whole again it would take as long again.
+func TestABatchThatTakesTooLongIsHalved(t *testing.T) {
+	t.Parallel()
+	var sizes []int
+	i, registry := newIngestor(t, ingest.IngestorOptions{InsertTimeout: 50 * time.Millisecond, Writer: writer(
+		func(ctx context.Context, evs []events.Event) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			sizes = append(sizes, len(evs))
+			if len(evs) > 3 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})})
+	for n, err := range i.Handle(t.Context(), steps(t, 10)) {
+		if err != nil {
+			t.Errorf("row %d: %v", n, err)
+		}
+	}
+	if want := []int{10, 5, 2, 3, 5, 2, 3}; !slices.Equal(sizes, want) {
+		t.Errorf("inserts of %v rows, want %v", sizes, want)
+	}
+	if got := metric(t, registry, "hindsight_ingest_events_total"); got != 10 {
+		t.Errorf("%v events counted as stored, want 10", got)
+	}
+}
+
+// TestAStoreThatHangsIsNotAskedRowByRow: when one row alone takes too long, the size of the batch is not the reason.
+func TestAStoreThatHangsIsNotAskedRowByRow(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	i, _ := newIngestor(t, ingest.IngestorOptions{InsertTimeout: time.Millisecond, Writer: writer(
+		func(ctx context.Context, _ []events.Event) error {
+			calls++
+			<-ctx.Done()
+			return ctx.Err()
+		})})
+	rejection := (*ingest.Rejection)(nil)
+	for n, err := range i.Handle(t.Context(), steps(t, 64)) {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &rejection) {
+			t.Errorf("row %d: %v, want the end of the time", n, err)
+		}
+	}
+	if calls != 7 {
+		t.Errorf("%d inserts, want 7: one for each halving of 64", calls)
+	}
+	calls = 0
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if err := i.Handle(ctx, steps(t, 64))[0]; !errors.Is(err, context.DeadlineExceeded) || calls != 1 {
+		t.Errorf("after the caller's own time was over: %v, %d inserts, want one", err, calls)
+	}
+}
+
 func TestAnEndedContextIsNoRejection(t *testing.T) {
 	t.Parallel()
 	r := newRecord(t)
@@ -461,6 +578,8 @@ func TestNewIngestorChecksItsOptions(t *testing.T) {
 		"no writer":     func(o *ingest.IngestorOptions) { o.Writer = nil },
 		"no logger":     func(o *ingest.IngestorOptions) { o.Logger = nil },
 		"no registerer": func(o *ingest.IngestorOptions) { o.Registerer = nil },
+		"no time":       func(o *ingest.IngestorOptions) { o.InsertTimeout = -time.Second },
+		"too much time": func(o *ingest.IngestorOptions) { o.InsertTimeout = time.Minute },
 	} {
 		o := complete
 		spoil(&o)
