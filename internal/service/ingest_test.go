@@ -293,6 +293,32 @@ func TestTwoInstancesShareTheWorkAndOneSweeps(t *testing.T) {
 	}
 }
 
+// TestSeveralIngestorsCanFillTheirBatches however large those of this one are: all share one consumer, and what it lets
+// out at once must not depend on which of them came last.
+func TestSeveralIngestorsCanFillTheirBatches(t *testing.T) {
+	t.Parallel()
+	env := environment(t)
+	env["HINDSIGHT_INGEST_BATCH"] = "10"
+	run(t, open(t, env, "one"), service.Ingest)
+	nc, err := nats.Connect(env["HINDSIGHT_NATS_URL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var consumer jetstream.Consumer
+	eventually(t, "the ingestor's consumer", func() bool {
+		consumer, err = js.Consumer(t.Context(), bus.StreamTraces, "ingestor")
+		return err == nil
+	})
+	if got := consumer.CachedInfo().Config.MaxAckPending; got < 2*50_000 {
+		t.Errorf("MaxAckPending = %d, want two of the largest batches at least", got)
+	}
+}
+
 // TestTheStoreIsAwayForAWhile: nothing becomes a dead letter for it, however the store is away.
 func TestTheStoreIsAwayForAWhile(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,12 @@ const (
 	batchWait = 100 * time.Millisecond
 	// insertTimeout bounds one insert; it must stay below the sweeper's overlap between two looks.
 	insertTimeout = 40 * time.Second
+	// retryPause is the longest pause before a batch that ClickHouse did not take is tried again, which is how long
+	// events may wait once it is back.
+	retryPause = 5 * time.Second
+	// maxUnderWay is how many events all ingestors together may have in hand: enough for several to fill the largest
+	// batches. All replicas must agree on it, since they share the consumer, so it depends on no setting.
+	maxUnderWay = 100_000
 	// firstPause and longestPause bound the pauses between two attempts to reach ClickHouse at the start.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
@@ -169,7 +175,8 @@ func Ingest(ctx context.Context, p *Parts) error {
 func (p *Parts) traceOptions() bus.WorkerOptions {
 	return bus.WorkerOptions{
 		Stream: bus.StreamTraces, Durable: "ingestor", BatchSize: p.Config.IngestBatch, BatchWait: batchWait,
-		AckWait: time.Minute, Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
+		AckWait: time.Minute, Concurrency: 1, MaxAckPending: maxUnderWay, MaxBackoff: retryPause,
+		Logger: p.Logger, Registerer: p.Registry,
 	}
 }
 
