@@ -7,7 +7,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/bus"
 )
 
-// IngestTraces is the ingestor alone, with its own patience: that of [Ingest] would take a test minutes.
+// IngestTraces is the ingestor alone, with its own patience (timeout is that of an insert): that of [Ingest] would take a test minutes.
 func IngestTraces(o bus.WorkerOptions, timeout time.Duration) Service {
 	return func(ctx context.Context, p *Parts) error {
 		all := p.traceOptions()

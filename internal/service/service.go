@@ -33,8 +33,8 @@ const (
 	leaseTTL = 10 * time.Second
 	// batchWait is how long the ingestor collects before it writes what it has.
 	batchWait = 100 * time.Millisecond
-	// insertTimeout bounds one insert; it must stay below the sweeper's overlap between two looks.
-	insertTimeout = 40 * time.Second
+	// lettersTimeout bounds what is done to a batch of dead letters.
+	lettersTimeout = 40 * time.Second
 	// retryPause is the longest pause before a batch that ClickHouse did not take is tried again, which is how long
 	// events may wait once it is back.
 	retryPause = 5 * time.Second
@@ -137,7 +137,7 @@ func (p *Parts) Close() error {
 // Ingest runs the ingestor, the recorder of dead letters and, while it holds the lease, the sweeper, until ctx ends and
 // all have drained.
 func Ingest(ctx context.Context, p *Parts) error {
-	traces, err := p.traceWorker(p.traceOptions(), insertTimeout)
+	traces, err := p.traceWorker(p.traceOptions(), 0)
 	if err != nil {
 		return err
 	}
@@ -180,15 +180,15 @@ func (p *Parts) traceOptions() bus.WorkerOptions {
 	}
 }
 
-// traceWorker sets up the ingestor, with a timeout for each batch.
+// traceWorker sets up the ingestor, with a timeout for each of its inserts; 0 is the ingestor's own.
 func (p *Parts) traceWorker(o bus.WorkerOptions, timeout time.Duration) (*bus.Worker, error) {
 	ingestor, err := ingest.NewIngestor(ingest.IngestorOptions{
-		Writer: p.Store, Live: live{p.Bus}, Logger: p.Logger, Registerer: p.Registry,
+		Writer: p.Store, Live: live{p.Bus}, Logger: p.Logger, Registerer: p.Registry, InsertTimeout: timeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the ingestor: %w", err)
 	}
-	worker, err := p.Bus.NewWorker(o, traceHandler(ingestor, timeout))
+	worker, err := p.Bus.NewWorker(o, traceHandler(ingestor))
 	if err != nil {
 		return nil, fmt.Errorf("set up the ingestor's worker: %w", err)
 	}
@@ -196,10 +196,8 @@ func (p *Parts) traceWorker(o bus.WorkerOptions, timeout time.Duration) (*bus.Wo
 }
 
 // traceHandler translates between the worker's messages and verdicts and the ingestor's.
-func traceHandler(ingestor *ingest.Ingestor, timeout time.Duration) bus.Handler {
+func traceHandler(ingestor *ingest.Ingestor) bus.Handler {
 	return func(ctx context.Context, batch []bus.Message) []error {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
 		deliveries := make([]ingest.Delivery, len(batch))
 		for i, m := range batch {
 			deliveries[i] = ingest.Delivery{Subject: m.Subject, Header: m.Header, Data: m.Data}
@@ -230,7 +228,7 @@ func verdict(err error) error {
 // letter, or one that the store never takes, stays in the stream alone: a letter about a letter would help nobody.
 func letterHandler(st *store.ClickHouse) bus.Handler {
 	return func(ctx context.Context, batch []bus.Message) []error {
-		ctx, cancel := context.WithTimeout(ctx, insertTimeout)
+		ctx, cancel := context.WithTimeout(ctx, lettersTimeout)
 		defer cancel()
 		verdicts := make([]error, len(batch))
 		letters := make([]memory.DeadLetter, 0, len(batch))
