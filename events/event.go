@@ -15,7 +15,7 @@ import (
 // Kind says what an event tells. Kinds outside the constants below are legal: they are stored raw and counted.
 type Kind string
 
-// The kinds of design section 5.
+// The kinds that this version knows.
 const (
 	KindTaskStarted  Kind = "task_started"
 	KindMessage      Kind = "message"

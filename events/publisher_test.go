@@ -34,7 +34,7 @@ type broker struct {
 	stream jetstream.Stream
 }
 
-// tracesConfig is the stream as design section 5 has it, with limits that suit a test.
+// tracesConfig is the stream as the services set it up, with limits that suit a test.
 func tracesConfig(change ...func(*jetstream.StreamConfig)) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: "TRACES", Subjects: []string{events.TraceSubjects}, Retention: jetstream.WorkQueuePolicy,
