@@ -13,7 +13,7 @@ TEST_FLAGS ?= -race -shuffle=on
 TEST_TIMEOUT ?= 20m
 FUZZ_TIME ?= 10s
 
-.PHONY: help setup build up test lint fuzz bench check-env clean
+.PHONY: help setup build up test lint fuzz bench clean
 
 help: ## List the targets.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -17,6 +17,11 @@ const (
 	StatusUnknown   Status = "unknown"
 )
 
+// TaskStatuses lists how a task may end.
+func TaskStatuses() []Status {
+	return []Status{StatusSuccess, StatusFailure, StatusPartial, StatusCancelled, StatusUnknown}
+}
+
 // Values of [Message.Role], [StepFinished.Actor] and [TaskFinished.ConfirmedBy].
 const (
 	RoleUser      = "user"

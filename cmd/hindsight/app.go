@@ -16,7 +16,6 @@ import (
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/config"
-	"github.com/hindsight-memory/hindsight/internal/importer"
 	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
@@ -186,7 +185,4 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 // version is the version of the programs; it changes with the CHANGELOG.
-const version = "0.1.0"
-
-// formats lists the import formats for help texts.
-func formats() []string { return importer.Formats() }
+const version = "0.1.0-dev"

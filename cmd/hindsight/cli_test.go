@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,9 @@ func TestEveryCommandAgainstARunningInstallation(t *testing.T) {
 		{[]string{"nonsense"}, 2, "unknown command"},
 		{[]string{"tasks", "--nonsense"}, 2, "unknown flag"},
 		{[]string{"show"}, 2, "arg"},
+		{[]string{"tasks", "--status", "failed"}, 2, "success failure"},
+		{[]string{"sql", "--json", "SELECT 1 FORMAT CSV"}, 2, "FORMAT"},
+		{[]string{"deadletter", "list", "--limit", "0"}, 2, "--limit"},
 		{[]string{"show", "ffffffffffff"}, 1, "nothing has the id"},
 		{[]string{"sql", "DROP TABLE tasks"}, 1, "read"},
 		{[]string{"sql", "SELEC 1"}, 1, "Syntax error"},
@@ -149,6 +153,82 @@ func TestEveryCommandAgainstARunningInstallation(t *testing.T) {
 		if r.code != c.code || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("hindsight %s: exit %d, stderr %q; want exit %d and %q", strings.Join(c.args, " "), r.code, r.stderr, c.code, c.want)
 		}
+	}
+	in.stop()
+}
+
+// TestWaitIsForTheEventsOfThisImport imports more events of a task that is closed already: the wait must not be satisfied
+// by the events that were there before.
+func TestWaitIsForTheEventsOfThisImport(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	in.start()
+	line := func(id, kind, data string) string {
+		return `{"id":"` + id + `","namespace":"demo","agent_id":"a","session_id":"s","task_id":"t1","time":"2026-01-05T10:00:00Z","kind":"` + kind + `","data":` + data + "}\n"
+	}
+	var first, second strings.Builder
+	for i := range 10 {
+		first.WriteString(line("first-"+itoa(i), "message", `{"role":"user","content":"hello"}`))
+	}
+	first.WriteString(line("end", "task_finished", `{"status":"success","confirmed_by":"user"}`))
+	for i := range 3 {
+		second.WriteString(line("second-"+itoa(i), "message", `{"role":"user","content":"more"}`))
+	}
+	in.run("import", "--wait", "--namespace", "demo", in.writeFile("first.jsonl", first.String()))
+	in.run("import", "--wait", "--namespace", "demo", in.writeFile("second.jsonl", second.String()))
+	if got := in.sql("SELECT uniqExact(event_id) FROM trace_events WHERE task_id = 't1'"); got != "14" {
+		t.Errorf("%s events are stored when the second import returns, want 14", got)
+	}
+	in.waitFor(func() error {
+		if got := in.sql("SELECT events, closed FROM tasks FINAL WHERE task_id = 't1'"); got != "14\ttrue" {
+			return errors.New("task is " + got)
+		}
+		return nil
+	})
+	in.stop()
+}
+
+// TestInterruptedInput ends commands that wait for standard input.
+func TestInterruptedInput(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	in.start()
+	for _, args := range [][]string{{"publish", "-"}, {"import", "-"}} {
+		cmd := in.command(t.Context(), args...)
+		input, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := &syncBuffer{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if args[0] == "publish" { // What it got is published at once, not when the input ends.
+			if _, err := input.Write([]byte(`{"task_id":"t1","kind":"message","data":{"role":"user","content":"x"}}` + "\n")); err != nil {
+				t.Fatal(err)
+			}
+			in.waitFor(func() error {
+				if out.String() == "" {
+					return errors.New("no id yet")
+				}
+				return nil
+			})
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Errorf("hindsight %s: interrupted, but exit 0", strings.Join(args, " "))
+			}
+		case <-time.After(patience):
+			t.Fatalf("hindsight %s does not end on an interrupt", strings.Join(args, " "))
+		}
+		_ = input.Close()
 	}
 	in.stop()
 }

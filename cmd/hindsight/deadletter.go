@@ -58,6 +58,9 @@ type letterLine struct {
 }
 
 func (a *app) listLetters(ctx context.Context, limit int) error {
+	if limit < 1 {
+		return fmt.Errorf("%w: --limit must be at least 1", errUsage)
+	}
 	conn, err := a.openBus(ctx)
 	if err != nil {
 		return err
@@ -85,6 +88,9 @@ func (a *app) listLetters(ctx context.Context, limit int) error {
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
+	}
+	if len(lines) == limit {
+		a.sayf("the oldest %d; --limit shows more\n", limit)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (a *app) checkBus(ctx context.Context) []finding {
 		f := finding{Check: s.Stream, Result: checkOK, Detail: fmt.Sprintf("%d messages, %.1f MB", s.Messages, float64(s.Bytes)/1e6)}
 		switch {
 		case s.MaxBytes > 0 && float64(s.Bytes) > 0.8*float64(s.MaxBytes):
-			f.Result, f.Advice = checkWarn, "the stream is over 80 % full: is an ingestor running, and does ClickHouse take its inserts?"
+			f.Result, f.Advice = checkWarn, "the stream is over 80 % full: "+whyFull(s.Stream)
 		case s.Stream == bus.StreamDeadLetter && s.Messages > 0:
 			f.Result, f.Advice = checkWarn, "see 'hindsight deadletter list'"
 		}
@@ -161,4 +161,18 @@ func (a *app) checkStore(ctx context.Context) []finding {
 		f.Result, f.Advice = checkWarn, fmt.Sprintf("%d events are of kinds this version does not know; they are stored raw. Is a producer newer than this program?", health.UnknownKinds)
 	}
 	return []finding{f}
+}
+
+// whyFull says what to look at when a stream fills up.
+func whyFull(stream string) string {
+	switch stream {
+	case bus.StreamTraces:
+		return "is an ingestor running, and does ClickHouse take its inserts?"
+	case bus.StreamReflect:
+		return "no reflector takes its requests; tasks stay open while it is full"
+	case bus.StreamDeadLetter:
+		return "the oldest letters will go; see 'hindsight deadletter list'"
+	default:
+		return "whatever takes its messages does not keep up"
+	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"slices"
@@ -23,12 +25,16 @@ import (
 )
 
 const (
-	// importChunk is how many records are compared with the record and published at once.
-	importChunk = 100
-	// importChunkBytes ends a chunk earlier, so that memory stays bounded for large records.
+	// importChunk is how many events are compared with the record and published at once, importKeys of how many tasks.
+	importChunk = 2000
+	importKeys  = 100
+	// importChunkBytes ends a chunk earlier, so that memory stays bounded for large events.
 	importChunkBytes = 8 << 20
-	// waitPause is the pause between two looks of --wait.
+	// publishPatience bounds one try to publish a chunk; publishing twice changes nothing.
+	publishPatience = 10 * time.Second
+	// waitPause is the least pause between two looks of --wait, waitShare how many times the length of a look it is.
 	waitPause = 250 * time.Millisecond
+	waitShare = 4
 	// waitPatience is how long --wait bears no progress before it fails.
 	waitPatience = 2 * time.Minute
 	// progressPause is the least time between two lines of progress when stderr is no terminal.
@@ -46,13 +52,14 @@ func (a *app) importCommand() *cobra.Command {
 			"interrupted and repeated: importing again changes nothing. A file may be gzip or plain; - is standard input.\n" +
 			"A line that can't be used is reported with its number and reason, and the rest goes on.\n" +
 			"With --wait it returns when everything that was read is stored and its finished tasks are closed.\n\n" +
-			"The result counts the lines: read = mapped + skipped + duplicates + failed.",
+			"The result counts the lines: read = mapped + skipped + duplicates + failed. files_failed counts files that could not\n" +
+			"be read, or not to their end.",
 		Example: "  hindsight import --namespace demo --wait runs.jsonl.gz\n  hindsight import --dry-run --json *.jsonl\n  zcat runs.jsonl.gz | hindsight import -",
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.runImport(cmd.Context(), &r, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.options.Format, "format", "auto", "format of the files: "+strings.Join(formats(), ", "))
+	f.StringVar(&r.options.Format, "format", "auto", "format of the files: "+strings.Join(importer.Formats(), ", "))
 	f.StringVar(&r.options.Namespace, "namespace", "", "namespace to import into (default: HINDSIGHT_NAMESPACE)")
 	f.BoolVar(&r.options.OverrideNamespace, "override-namespace", false, "put events that name another namespace into this one instead of refusing them")
 	f.BoolVar(&r.wait, "wait", false, "return only when everything is stored and finished tasks are closed")
@@ -67,6 +74,8 @@ type importReport struct {
 	Skipped    map[string]int `json:"skipped"`
 	Duplicates int            `json:"duplicates"`
 	Failed     int            `json:"failed"`
+	// FilesFailed counts files that could not be read, or not to their end.
+	FilesFailed int `json:"files_failed"`
 	// Files, Tasks and Events count what was mapped or already there; Published is the events sent by this run.
 	Files     int             `json:"files"`
 	Tasks     int             `json:"tasks"`
@@ -96,16 +105,25 @@ type importRun struct {
 	report importReport
 	meter  *meter
 
-	chunk      []*importer.Record
-	chunkBytes int
+	chunk       []*importer.Record
+	chunkEvents int
+	chunkBytes  int
 	// expected is what --wait waits for.
 	expected map[memory.TaskKey]*expectation
 }
 
 // expectation is what has to be there of one task.
 type expectation struct {
-	events   int
+	// ids are hashes of the ids of its events: eight bytes each, since an import may have millions.
+	ids      []uint64
 	finished bool
+}
+
+// idHash is enough to tell the few events of one task apart.
+func idHash(id string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // A hash never fails.
+	return h.Sum64()
 }
 
 func (a *app) runImport(ctx context.Context, r *importRun, paths []string) (err error) {
@@ -115,6 +133,7 @@ func (a *app) runImport(ctx context.Context, r *importRun, paths []string) (err 
 	if r.options.Namespace, err = a.namespace(r.options.Namespace); err != nil {
 		return err
 	}
+	r.options.Stdin = a.stdin
 	im, err := importer.New(r.options)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -142,7 +161,7 @@ func (a *app) runImport(ctx context.Context, r *importRun, paths []string) (err 
 	if printErr := r.print(); printErr != nil {
 		return errors.Join(err, printErr)
 	}
-	if err == nil && r.report.Failed > 0 {
+	if err == nil && r.report.Failed+r.report.FilesFailed > 0 {
 		return errReported
 	}
 	return err
@@ -177,10 +196,17 @@ func (r *importRun) readAll(ctx context.Context, im *importer.Importer, paths []
 
 // problem counts what could not be used. A problem of a whole file (line 0) is no line that was read.
 func (r *importRun) problem(p *importer.Problem) {
+	if p.Reason == importer.ReasonCancelled {
+		return // The command says so itself.
+	}
 	if p.Line > 0 {
 		r.report.Read++
 	}
 	switch {
+	case p.Line == 0 && !p.Skipped:
+		r.report.FilesFailed++
+	case p.Line == 0:
+		r.report.Skipped[p.Reason]++
 	case p.Skipped && p.Reason == importer.ReasonDuplicateLine:
 		r.report.Duplicates++
 	case p.Skipped:
@@ -209,8 +235,8 @@ func (r *importRun) add(ctx context.Context, record *importer.Record) error {
 		r.expected[record.Key] = e
 		r.report.Tasks++
 	}
-	e.events += len(record.Events)
 	for _, event := range record.Events {
+		e.ids = append(e.ids, idHash(event.ID))
 		e.finished = e.finished || event.Kind == events.KindTaskFinished
 	}
 	if r.dryRun {
@@ -218,10 +244,11 @@ func (r *importRun) add(ctx context.Context, record *importer.Record) error {
 		return nil
 	}
 	r.chunk = append(r.chunk, record)
+	r.chunkEvents += len(record.Events)
 	for _, raw := range record.Encoded {
 		r.chunkBytes += len(raw)
 	}
-	if len(r.chunk) >= importChunk || r.chunkBytes >= importChunkBytes {
+	if r.chunkEvents >= importChunk || r.chunkBytes >= importChunkBytes {
 		return r.flush(ctx)
 	}
 	return nil
@@ -239,9 +266,13 @@ func (r *importRun) flush(ctx context.Context) error {
 	slices.SortFunc(keys, func(a, b memory.TaskKey) int {
 		return strings.Compare(a.Namespace+"/"+a.TaskID, b.Namespace+"/"+b.TaskID)
 	})
-	stored, err := r.store.StoredEventIDs(ctx, slices.Compact(keys))
-	if err != nil {
-		return fmt.Errorf("ask which events are stored already: %w", err)
+	stored := map[memory.TaskKey]map[string]struct{}{}
+	for some := range slices.Chunk(slices.Compact(keys), importKeys) {
+		ids, err := r.store.StoredEventIDs(ctx, some)
+		if err != nil {
+			return fmt.Errorf("ask which events are stored already: %w", err)
+		}
+		maps.Copy(stored, ids)
 	}
 	var messages []bus.Message
 	for _, record := range r.chunk {
@@ -262,25 +293,43 @@ func (r *importRun) flush(ctx context.Context) error {
 		return err
 	}
 	r.report.Published += len(messages)
-	r.chunk, r.chunkBytes = r.chunk[:0], 0
+	r.chunk, r.chunkEvents, r.chunkBytes = r.chunk[:0], 0, 0
 	return nil
 }
 
-// publish sends the messages. A full stream is back-pressure: it is said once and waited for.
+// publish sends the messages. A full stream is back-pressure: it is said once and waited for, however long. A broker that
+// does not answer is waited for too, but not for ever.
 func (r *importRun) publish(ctx context.Context, messages []bus.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	for said := false; ; said = true {
-		_, err := r.conn.PublishAll(ctx, messages)
-		if err == nil {
+	began := time.Now()
+	saidFull, saidAway := false, false
+	for {
+		try, cancel := context.WithTimeout(ctx, publishPatience)
+		_, err := r.conn.PublishAll(try, messages)
+		cancel()
+		switch {
+		case err == nil:
 			return nil
-		}
-		if !errors.Is(err, bus.ErrFull) || ctx.Err() != nil {
+		case ctx.Err() != nil:
+			return fmt.Errorf("publish events: %w", ctx.Err())
+		case errors.Is(err, bus.ErrFull):
+			began = time.Now()
+			if !saidFull {
+				r.meter.say("the stream TRACES is full: waiting until the ingestor has made room (HINDSIGHT_TRACES_MAX_BYTES sets its size)")
+				saidFull = true
+			}
+		case errors.Is(err, bus.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
+			if time.Since(began) > waitPatience {
+				return fmt.Errorf("NATS has not answered for %s: start 'hindsight up' again and repeat the import, it goes on from there: %w", waitPatience, err)
+			}
+			if !saidAway {
+				r.meter.say("NATS does not answer: waiting for it to come back")
+				saidAway = true
+			}
+		default:
 			return fmt.Errorf("publish events: %w", err)
-		}
-		if !said {
-			r.meter.say("the stream TRACES is full: waiting until the ingestor has made room (HINDSIGHT_TRACES_MAX_BYTES sets its size)")
 		}
 	}
 }
@@ -288,10 +337,11 @@ func (r *importRun) publish(ctx context.Context, messages []bus.Message) error {
 // waitStored returns when every event of this import is stored and every task that has an end is closed with all of
 // them. Tasks without an end close later, when they have been silent for HINDSIGHT_TASK_IDLE; they are not waited for.
 func (r *importRun) waitStored(ctx context.Context) error {
-	missing := slices.Collect(maps.Keys(r.expected))
+	missing := slices.SortedFunc(maps.Keys(r.expected), compareKeys)
 	lastProgress := time.Now()
 	r.meter.waiting(len(r.expected))
 	for {
+		began := time.Now()
 		still, err := r.missing(ctx, missing)
 		if err != nil {
 			return err
@@ -311,39 +361,48 @@ func (r *importRun) waitStored(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait until everything is stored: %w", ctx.Err())
-		case <-time.After(waitPause):
+		case <-time.After(max(waitPause, waitShare*time.Since(began))):
 		}
 	}
+}
+
+// compareKeys orders tasks, so that those asked for together lie together.
+func compareKeys(a, b memory.TaskKey) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.TaskID, b.TaskID))
 }
 
 // missing lists those of the tasks that are not complete yet.
 func (r *importRun) missing(ctx context.Context, keys []memory.TaskKey) ([]memory.TaskKey, error) {
 	var out []memory.TaskKey
-	for chunk := range slices.Chunk(keys, importChunk) {
+	for chunk := range slices.Chunk(keys, importKeys) {
 		states, err := r.store.TaskStates(ctx, chunk)
 		if err != nil {
 			return nil, fmt.Errorf("ask for the tasks' states: %w", err)
 		}
-		var unfinished []memory.TaskKey
+		// Which events are stored is asked only where the answer may be that all is done.
+		var candidates []memory.TaskKey
 		for _, key := range chunk {
-			state, want := states[key], r.expected[key]
-			switch {
-			case state.Closed && state.Events >= want.events:
-			case want.finished:
+			if state, want := states[key], r.expected[key]; !want.finished || (state.Closed && state.Events >= len(want.ids)) {
+				candidates = append(candidates, key)
+			} else {
 				out = append(out, key)
-			default:
-				unfinished = append(unfinished, key)
 			}
 		}
-		if len(unfinished) == 0 {
+		if len(candidates) == 0 {
 			continue
 		}
-		stored, err := r.store.StoredEventIDs(ctx, unfinished)
+		stored, err := r.store.StoredEventIDs(ctx, candidates)
 		if err != nil {
 			return nil, fmt.Errorf("ask which events are stored: %w", err)
 		}
-		for _, key := range unfinished {
-			if len(stored[key]) < r.expected[key].events {
+		for _, key := range candidates {
+			want, have := r.expected[key], make(map[uint64]bool, len(stored[key]))
+			for id := range stored[key] {
+				have[idHash(id)] = true
+			}
+			all := !slices.ContainsFunc(want.ids, func(id uint64) bool { return !have[id] })
+			// A state that counts fewer events than are stored was written before the last of them came.
+			if !all || (want.finished && states[key].Events < len(stored[key])) {
 				out = append(out, key)
 			}
 		}
@@ -356,8 +415,8 @@ func (r *importRun) print() error {
 		return r.app.printJSON(r.report)
 	}
 	rep := r.report
-	r.app.printf("read %d lines of %d files in %.1f s: %d mapped, %d already there or repeated, %d skipped, %d failed\n",
-		rep.Read, rep.Files, rep.Seconds, rep.Mapped, rep.Duplicates, sum(rep.Skipped), rep.Failed)
+	r.app.printf("read %d lines of %d files in %.1f s: %d mapped, %d already there or repeated, %d skipped, %d failed; %d files could not be read to their end\n",
+		rep.Read, rep.Files, rep.Seconds, rep.Mapped, rep.Duplicates, sum(rep.Skipped), rep.Failed, rep.FilesFailed)
 	if rep.DryRun {
 		r.app.printf("dry run: %d tasks with %d events would be imported; nothing was published\n", rep.Tasks, rep.Events)
 		return nil

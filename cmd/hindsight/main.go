@@ -11,6 +11,6 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // A second signal ends the process at once.
-	a := &app{getenv: os.Getenv, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &app{getenv: os.Getenv, environ: os.Environ(), stdin: interruptible(ctx, os.Stdin), stdout: os.Stdout, stderr: os.Stderr}
 	os.Exit(a.run(ctx, os.Args[1:]))
 }

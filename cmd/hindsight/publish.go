@@ -48,6 +48,9 @@ func (a *app) publishCommand() *cobra.Command {
 	return cmd
 }
 
+// maxPublishLine is the longest line that is read, in bytes; no event can be longer.
+const maxPublishLine = 16 << 20
+
 type publishing struct {
 	event events.Event
 	data  string
@@ -74,52 +77,32 @@ func (a *app) publish(ctx context.Context, p publishing, path string) (err error
 		return err
 	}
 	defer conn.Close()
-	results, err := a.publishAll(ctx, conn, p, path)
-	if results == nil {
-		results = []published{}
-	}
-	failed := 0
-	for _, r := range results {
-		if r.Error != "" {
-			failed++
-			if !a.json {
-				a.sayf("line %d: %s\n", r.Line, r.Error)
-			}
-		} else if !a.json {
-			again := ""
-			if r.Duplicate {
-				again = "  (already published)"
-			}
-			a.printf("%s%s\n", r.ID, again)
-		}
-	}
-	if a.json {
-		err = errors.Join(err, a.printJSON(results))
-	}
-	if err == nil && failed > 0 {
-		return errReported
-	}
-	return err
+	out := &publishedWriter{app: a}
+	err = a.publishInput(ctx, conn, p, path, out)
+	return out.finish(err)
 }
 
-func (a *app) publishAll(ctx context.Context, conn *bus.Conn, p publishing, path string) ([]published, error) {
+// publishInput publishes the event of the flags, or those of the input as they come.
+func (a *app) publishInput(ctx context.Context, conn *bus.Conn, p publishing, path string, out *publishedWriter) error {
 	if p.event.Kind != "" {
 		e := p.event
 		e.Data = json.RawMessage(p.data)
 		result, err := send(ctx, conn, e, p.event)
 		if errors.Is(err, events.ErrInvalid) || errors.Is(err, events.ErrTooLarge) {
-			return nil, fmt.Errorf("%w: %w", errUsage, err)
+			return fmt.Errorf("%w: %w", errUsage, err)
 		}
-		return []published{result}, err
+		if err != nil {
+			return err
+		}
+		return out.write(result)
 	}
 	in, done, err := a.open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
-	var results []published
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 16<<20)
+	lines.Buffer(nil, maxPublishLine)
 	for n := 1; lines.Scan(); n++ {
 		if len(lines.Bytes()) == 0 {
 			continue
@@ -133,15 +116,64 @@ func (a *app) publishAll(ctx context.Context, conn *bus.Conn, p publishing, path
 			result.Error = err.Error()
 		}
 		result.Line = n
-		results = append(results, result)
+		if writeErr := out.write(result); writeErr != nil {
+			return writeErr
+		}
 		if errors.Is(err, bus.ErrFull) || errors.Is(err, bus.ErrUnavailable) || ctx.Err() != nil {
-			return results, fmt.Errorf("stopped at line %d: %w", n, err)
+			return fmt.Errorf("stopped at line %d, the lines before it are published: %w", n, err)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return results, fmt.Errorf("read events: %w", err)
+		return fmt.Errorf("read events (a line may have at most %d bytes): %w", maxPublishLine, err)
 	}
-	return results, nil
+	return nil
+}
+
+// publishedWriter tells each result as it happens: a line for a person, an element of a JSON list for a program.
+type publishedWriter struct {
+	app     *app
+	written int
+	failed  int
+}
+
+func (w *publishedWriter) write(r published) error {
+	if r.Error != "" {
+		w.failed++
+	}
+	switch {
+	case w.app.json:
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("encode result: %w", err)
+		}
+		separator := ",\n"
+		if w.written == 0 {
+			separator = "[\n"
+		}
+		w.app.printf("%s%s", separator, raw)
+	case r.Error != "":
+		w.app.sayf("line %d: %s\n", r.Line, r.Error)
+	case r.Duplicate:
+		w.app.printf("%s  (already published)\n", r.ID)
+	default:
+		w.app.printf("%s\n", r.ID)
+	}
+	w.written++
+	return nil
+}
+
+// finish ends the list and says how it went; err is what ended the publishing.
+func (w *publishedWriter) finish(err error) error {
+	if w.app.json {
+		if w.written == 0 {
+			w.app.printf("[")
+		}
+		w.app.printf("]\n")
+	}
+	if err == nil && w.failed > 0 {
+		return errReported
+	}
+	return err
 }
 
 // open gives the input: a file, or standard input for - and nothing.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	"github.com/spf13/cobra"
 )
@@ -26,6 +27,9 @@ func (a *app) sqlCommand() *cobra.Command {
 	return cmd
 }
 
+// ownFormat finds a FORMAT clause, which would win over the one that --json needs.
+var ownFormat = regexp.MustCompile(`(?i)\bFORMAT\s+\w+\s*;?\s*$`)
+
 func (a *app) sql(ctx context.Context, statement, format string) (err error) {
 	if a.json && format != "" {
 		return fmt.Errorf("%w: give either --json or --format", errUsage)
@@ -36,6 +40,9 @@ func (a *app) sql(ctx context.Context, statement, format string) (err error) {
 			return fmt.Errorf("read the statement: %w", err)
 		}
 		statement = string(raw)
+	}
+	if a.json && ownFormat.MatchString(statement) {
+		return fmt.Errorf("%w: the statement has a FORMAT of its own: leave it out, or leave --json out", errUsage)
 	}
 	st, err := a.openStore(ctx)
 	if err != nil {

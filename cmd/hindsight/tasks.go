@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,9 @@ func (a *app) tasks(ctx context.Context, f memory.TaskFilter) (err error) {
 	}
 	if f.Limit < 0 {
 		return fmt.Errorf("%w: --limit must not be negative", errUsage)
+	}
+	if f.Status != "" && !slices.Contains(events.TaskStatuses(), f.Status) {
+		return fmt.Errorf("%w: --status %q: it must be one of %v", errUsage, f.Status, events.TaskStatuses())
 	}
 	st, err := a.openStore(ctx)
 	if err != nil {
@@ -171,14 +175,13 @@ func (a *app) show(ctx context.Context, namespace, id string) (err error) {
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	matches, err := st.Lookup(ctx, id, namespaces...)
+	if errors.Is(err, memory.ErrNotFound) {
+		return fmt.Errorf("nothing has the id %q: 'hindsight tasks' lists what there is; the start of an id needs at least 8 characters: %w", id, err)
+	}
 	if err != nil {
 		return fmt.Errorf("look for %q: %w", id, err)
 	}
-	switch len(matches) {
-	case 0:
-		return fmt.Errorf("nothing has the id %q: 'hindsight tasks' lists what there is; the start of an id needs at least 8 characters", id)
-	case 1:
-	default:
+	if len(matches) > 1 {
 		return a.ambiguous(id, matches)
 	}
 	s := shown{Match: matches[0]}

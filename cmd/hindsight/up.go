@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -18,8 +17,14 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
 
-// stopTimeout bounds the end of the embedded engines.
-const stopTimeout = 20 * time.Second
+const (
+	// stopTimeout bounds the end of each embedded engine.
+	stopTimeout = 20 * time.Second
+	// otherStreams is the room that the streams and buckets beside TRACES may take, in bytes; minStreamDisk is the least
+	// that JetStream is given in all.
+	otherStreams  = 4 << 30
+	minStreamDisk = 10 << 30
+)
 
 func (a *app) upCommand() *cobra.Command {
 	var enginesOnly bool
@@ -90,12 +95,9 @@ func (a *app) startEngines(ctx context.Context, logger *slog.Logger) (*engines, 
 	if a.cfg.NATSURL != "" && a.cfg.ClickHouseURL != "" {
 		return e, nil
 	}
-	if err := os.MkdirAll(a.cfg.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the data directory: set HINDSIGHT_DATA_DIR to a folder that can be written: %w", err)
-	}
 	lock, err := engine.LockDataDir(a.cfg.DataDir)
 	if err != nil {
-		return nil, fmt.Errorf("lock the data directory: %w", err)
+		return nil, fmt.Errorf("use the data directory (HINDSIGHT_DATA_DIR): %w", err)
 	}
 	e.lock = lock
 	if err := e.start(ctx, a); err != nil {
@@ -120,7 +122,9 @@ func (e *engines) start(ctx context.Context, a *app) error {
 			e.holder = "up:" + absolute
 		}
 		g.Go(func() (err error) {
-			e.nats, err = engine.StartNATS(ctx, engine.NATSOptions{DataDir: a.cfg.DataDir, Port: a.cfg.NATSPort, Logger: e.logger})
+			e.nats, err = engine.StartNATS(ctx, engine.NATSOptions{
+				DataDir: a.cfg.DataDir, Port: a.cfg.NATSPort, Logger: e.logger, MaxDisk: max(minStreamDisk, a.cfg.TracesMaxBytes+otherStreams),
+			})
 			if err != nil {
 				return fmt.Errorf("start NATS: %w", err)
 			}
@@ -143,14 +147,17 @@ func (e *engines) start(ctx context.Context, a *app) error {
 
 // stop ends the engines, the last started first, within a bound of its own: the command's context has ended by then.
 func (e *engines) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
 	var errs []error
+	end := func(stop func(context.Context) error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		errs = append(errs, stop(ctx))
+	}
 	if e.clickhouse != nil {
-		errs = append(errs, e.clickhouse.Stop(ctx))
+		end(e.clickhouse.Stop)
 	}
 	if e.nats != nil {
-		errs = append(errs, e.nats.Stop(ctx))
+		end(e.nats.Stop)
 	}
 	if e.lock != nil {
 		errs = append(errs, e.lock.Unlock())

@@ -315,7 +315,7 @@ func Unknown(environ []string) []string {
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "HINDSIGHT_") && !known[name] && !strings.HasPrefix(name, "HINDSIGHT_TEST_") && name != "HINDSIGHT_TOOLS_DIR" {
+		if strings.HasPrefix(name, "HINDSIGHT_") && !known[name] && !strings.HasPrefix(name, "HINDSIGHT_TEST_") && name != "HINDSIGHT_TOOLS_DIR" && name != "HINDSIGHT_ENGINES_LOCK" {
 			out = append(out, name)
 		}
 	}

@@ -34,6 +34,8 @@ type Options struct {
 	Now func() time.Time
 	// MaxLineBytes is the longest line that is read, 0 means [DefaultMaxLineBytes]. A longer one is a problem.
 	MaxLineBytes int
+	// Stdin is what the path - reads; nil means standard input.
+	Stdin io.Reader
 }
 
 // Record is one translated line.
@@ -101,7 +103,10 @@ func New(o Options) (*Importer, error) {
 	if o.MaxLineBytes == 0 {
 		o.MaxLineBytes = DefaultMaxLineBytes
 	}
-	im := &Importer{options: o, known: formats(o), stdin: os.Stdin, seen: map[string]origin{}}
+	if o.Stdin == nil {
+		o.Stdin = os.Stdin
+	}
+	im := &Importer{options: o, known: formats(o), stdin: o.Stdin, seen: map[string]origin{}}
 	if o.Format != FormatAuto {
 		f, err := formatByName(o)
 		if err != nil {
