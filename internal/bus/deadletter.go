@@ -272,12 +272,7 @@ func (c *Conn) ReplayDeadLetters(ctx context.Context, ids []string, all bool) (i
 }
 
 func (c *Conn) replay(ctx context.Context, d DeadLetter) error {
-	m := Message{Subject: d.Subject, ID: replayMessagePrefix + d.ID, Data: d.Payload, Header: make(map[string][]string, len(d.Header))}
-	for key, values := range d.Header {
-		if !strings.HasPrefix(key, "Nats-") { // conditions that were meant for the first publishing
-			m.Header[key] = values
-		}
-	}
+	m := Message{Subject: d.Subject, ID: replayMessagePrefix + d.ID, Data: d.Payload, Header: replayable(d.Header)}
 	if _, err := c.Publish(ctx, m); err != nil {
 		return err
 	}

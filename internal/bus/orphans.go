@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -99,13 +98,8 @@ func (w *Worker) orphans(ctx context.Context, suspect uint64) (lowest uint64, er
 // stream could take it for a duplicate, and it would be gone.
 func (w *Worker) adoptOne(ctx context.Context, stream jetstream.Stream, raw *jetstream.RawStreamMsg) error {
 	m := Message{
-		Subject: raw.Subject, Header: make(map[string][]string, len(raw.Header)), Data: raw.Data,
+		Subject: raw.Subject, Header: replayable(raw.Header), Data: raw.Data,
 		ID: fmt.Sprintf("%s%d/%d", orphanMessagePrefix, stream.CachedInfo().Created.UnixNano(), raw.Sequence),
-	}
-	for key, values := range raw.Header {
-		if !strings.HasPrefix(key, "Nats-") { // conditions that were meant for the first publishing
-			m.Header[key] = values
-		}
 	}
 	if _, err := w.conn.Publish(ctx, m); err != nil {
 		return fmt.Errorf("publish orphaned message %d anew: %w", raw.Sequence, err)

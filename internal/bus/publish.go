@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -67,6 +68,14 @@ func (m Message) wire(id string) *nats.Msg {
 		header[jetstream.MsgIDHeader] = []string{id}
 	}
 	return &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+}
+
+// replayable is a header without what the server reads: message id and
+// conditions were meant for the first publishing.
+func replayable(header map[string][]string) map[string][]string {
+	own := maps.Clone(header)
+	maps.DeleteFunc(own, func(key string, _ []string) bool { return strings.HasPrefix(key, "Nats-") })
+	return own
 }
 
 // Publish stores one message and returns once the server has confirmed it;
