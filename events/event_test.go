@@ -256,3 +256,22 @@ func TestEncodeDataRefusesWhatJSONCannotCarry(t *testing.T) {
 		t.Errorf("EncodeData = %s, %v", raw, err)
 	}
 }
+
+func TestNamespaceTokens(t *testing.T) {
+	t.Parallel()
+	for namespace, want := range map[string]string{"acme": "acme.~", "acme.ops": "acme.ops"} {
+		got := events.NamespaceTokens(namespace)
+		if got != want {
+			t.Errorf("NamespaceTokens(%q) = %q, want %q", namespace, got, want)
+		}
+		tenant, team, _ := strings.Cut(got, ".")
+		if back, err := events.ParseNamespaceTokens(tenant, team); err != nil || back != namespace {
+			t.Errorf("ParseNamespaceTokens(%q, %q) = %q, %v, want %q", tenant, team, back, err, namespace)
+		}
+	}
+	for _, bad := range [][2]string{{"~", "~"}, {"Acme", "~"}, {"acme", ""}, {"", "ops"}, {"acme", "a.b"}} {
+		if got, err := events.ParseNamespaceTokens(bad[0], bad[1]); err == nil {
+			t.Errorf("ParseNamespaceTokens(%q) = %q, want an error", bad, got)
+		}
+	}
+}

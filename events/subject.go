@@ -30,11 +30,29 @@ func Subject(namespace string, kind Kind) string { return tracePrefix + suffix(n
 func LiveSubject(namespace string, kind Kind) string { return livePrefix + suffix(namespace, kind) }
 
 func suffix(namespace string, kind Kind) string {
+	return NamespaceTokens(namespace) + "." + string(kind)
+}
+
+// NamespaceTokens are the two tokens that stand for a namespace in every subject: `<tenant>.<team>`, the team being ~
+// when the namespace has none. [ParseNamespaceTokens] reads them.
+func NamespaceTokens(namespace string) string {
 	tenant, team, found := strings.Cut(namespace, ".")
 	if !found {
 		team = noTeam
 	}
-	return tenant + "." + team + "." + string(kind)
+	return tenant + "." + team
+}
+
+// ParseNamespaceTokens is the namespace of two tokens of a subject. The error is that of [ValidateNamespace].
+func ParseNamespaceTokens(tenant, team string) (string, error) {
+	namespace := tenant
+	if team != noTeam {
+		namespace += "." + team
+	}
+	if err := ValidateNamespace(namespace); err != nil {
+		return "", err
+	}
+	return namespace, nil
 }
 
 // CheckSubject verifies that the subject an event arrived on is the one its envelope demands: permissions of the

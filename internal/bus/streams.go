@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/hindsight-memory/hindsight/events"
 )
 
 // The streams. The first three are work queues: what a worker has acknowledged
@@ -30,9 +31,6 @@ const (
 	subjectPrefix    = "hindsight.v1."
 	reflectPrefix    = subjectPrefix + "reflect."
 	deadLetterPrefix = subjectPrefix + "deadletter."
-	// noTeam stands for the absent team of a namespace, so that every
-	// subject has as many tokens.
-	noTeam = "~"
 
 	// duplicateWindow is how long the server remembers message ids.
 	duplicateWindow   = 2 * time.Minute
@@ -63,11 +61,7 @@ type StreamConfig struct {
 // published: hindsight.v1.reflect.<tenant>.<team>, the team being ~ when the
 // namespace has none.
 func ReflectSubject(namespace string) string {
-	tenant, team, found := strings.Cut(namespace, ".")
-	if !found {
-		team = noTeam
-	}
-	return reflectPrefix + tenant + "." + team
+	return reflectPrefix + events.NamespaceTokens(namespace)
 }
 
 // EnsureStreams creates the streams and buckets, or changes those that exist

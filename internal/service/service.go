@@ -272,8 +272,8 @@ func namespaceOf(subject string) string {
 	if len(tokens) != length || tokens[0] != "hindsight" {
 		return ""
 	}
-	namespace := strings.TrimSuffix(tokens[3]+"."+tokens[4], ".~")
-	if events.ValidateNamespace(namespace) != nil {
+	namespace, err := events.ParseNamespaceTokens(tokens[3], tokens[4])
+	if err != nil {
 		return ""
 	}
 	return namespace
