@@ -41,17 +41,23 @@ const (
 	stopTimeout  = 30 * time.Second
 	// samplePause is the pause between two samples of memory.
 	samplePause = 200 * time.Millisecond
+	// benchDatabase is the database of the measured program.
+	benchDatabase = "hindsight"
 )
 
 // program is a running `hindsight up` on a folder and ports of its own.
 type program struct {
-	cmd        *exec.Cmd
-	dir        string
-	natsURL    string
-	clickhouse string
-	healthURL  string
-	output     lockedBuffer
-	exited     chan struct{}
+	executable  string
+	args        []string
+	environment []string
+	dir         string
+	natsURL     string
+	clickhouse  string
+	healthURL   string
+	output      lockedBuffer
+	// cmd and exited are of the process that runs.
+	cmd    *exec.Cmd
+	exited chan struct{}
 }
 
 // lockedBuffer collects the program's log, which is shown when it fails.
@@ -75,8 +81,9 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// start runs `<executable> up <args>` and returns at once; [program.ready] waits.
-func start(ctx context.Context, executable string, args, environment []string) (*program, error) {
+// start runs `<executable> up <args>` on an empty folder and returns at once; [program.ready] waits. What decides about the
+// figures is set here, so that they don't depend on the settings of whoever runs the bench.
+func start(ctx context.Context, executable string, args ...string) (*program, error) {
 	dir, err := os.MkdirTemp("", "hindsight-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the measured program: %w", err)
@@ -86,28 +93,38 @@ func start(ctx context.Context, executable string, args, environment []string) (
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	p := &program{
-		dir: dir, exited: make(chan struct{}),
+		executable: executable, args: append([]string{"up"}, args...), dir: dir,
 		natsURL:    "nats://127.0.0.1:" + ports[0],
 		clickhouse: "http://127.0.0.1:" + ports[1],
 		healthURL:  "http://127.0.0.1:" + ports[2],
+		environment: append(os.Environ(),
+			"HINDSIGHT_DATA_DIR="+filepath.Join(dir, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=",
+			"HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1], "HINDSIGHT_CONSOLE_PORT="+ports[2],
+			"HINDSIGHT_BIND=127.0.0.1", "HINDSIGHT_INGEST_BATCH="+strconv.Itoa(benchBatch), "HINDSIGHT_CLICKHOUSE_DATABASE="+benchDatabase),
 	}
-	p.cmd = exec.CommandContext(ctx, executable, append([]string{"up"}, args...)...) //nolint:gosec // It is this program.
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = stopTimeout
-	p.cmd.Env = append(os.Environ(), append([]string{
-		"HINDSIGHT_DATA_DIR=" + filepath.Join(dir, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=",
-		"HINDSIGHT_NATS_PORT=" + ports[0], "HINDSIGHT_CLICKHOUSE_PORT=" + ports[1], "HINDSIGHT_CONSOLE_PORT=" + ports[2],
-		"HINDSIGHT_BIND=127.0.0.1",
-	}, environment...)...)
-	p.cmd.Stdout, p.cmd.Stderr = io.Discard, &p.output
-	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", executable, err), os.RemoveAll(dir))
+	if err := p.launch(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	go func() {
-		defer close(p.exited)
-		_ = p.cmd.Wait() // How it ended shows in its log.
-	}()
 	return p, nil
+}
+
+// launch starts the process, on whatever its folder holds.
+func (p *program) launch(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, p.executable, p.args...) //nolint:gosec // It is this program.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopTimeout
+	cmd.Env = p.environment
+	cmd.Stdout, cmd.Stderr = io.Discard, &p.output
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.executable, err)
+	}
+	exited := make(chan struct{})
+	p.cmd, p.exited = cmd, exited
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // How it ended shows in its log.
+	}()
+	return nil
 }
 
 func freePorts(ctx context.Context, n int) ([]string, error) {
@@ -185,8 +202,8 @@ func (p *program) watch(ctx context.Context) int64 {
 	}
 }
 
-// stop ends the program and removes its folder.
-func (p *program) stop() error {
+// end ends the process and leaves its folder.
+func (p *program) end() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end the measured program: %w", err)
 	}
@@ -197,6 +214,14 @@ func (p *program) stop() error {
 			return fmt.Errorf("kill the measured program: %w", err)
 		}
 		<-p.exited
+	}
+	return nil
+}
+
+// stop ends the program and removes its folder.
+func (p *program) stop() error {
+	if err := p.end(); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(p.dir); err != nil {
 		return fmt.Errorf("remove the measured program's folder: %w", err)

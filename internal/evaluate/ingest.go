@@ -36,13 +36,20 @@ type IngestOptions struct {
 const (
 	benchNamespace = "bench"
 	// benchBatch is how many events are published, fetched and inserted at once, by the raw engines as by the product.
-	benchBatch = 5000
+	benchBatch = 10_000
 	// eventsPerTask is the mean length of the recorded runs that the project is tested with.
 	eventsPerTask = 24
 	rawStream     = "BENCH"
 	rawSubject    = "bench.events"
 	rawDatabase   = "bench_raw"
+	// stuckAfter is how long nothing may arrive before the bench gives up.
+	stuckAfter = time.Minute
 )
+
+// rawColumns are the columns that the product writes, in the order of [generator.columns] after the envelope's.
+const rawColumns = `namespace, time, task_id, event_id, kind, agent_id, session_id, user_id, goal_id, seq, extra, data,
+	task_type, goal, parent_task_id, role, turn, step, tool, actor, call_id, status, error_type, error_message,
+	execution_time_ms, score, reason, confirmed_by, feedback_kind, feedback_target`
 
 // Ingest measures events per second from publish to row, beside the raw engines in the same run: JetStream publishing
 // and consuming the same bytes, and ClickHouse inserting the same rows in batches of the same size.
@@ -75,7 +82,7 @@ func Ingest(ctx context.Context, o IngestOptions) (Report, error) {
 }
 
 func rawEngines(ctx context.Context, o IngestOptions, n int) (jetstreamRate, clickhouseRate float64, err error) {
-	p, err := start(ctx, o.Executable, []string{"--engines-only"}, nil)
+	p, err := start(ctx, o.Executable, "--engines-only")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -172,7 +179,8 @@ func rawJetStream(ctx context.Context, url string, gen *generator, n int) (float
 	return float64(n) / time.Since(began).Seconds(), nil
 }
 
-// rawClickHouse inserts the same events into a table of the same form, by the driver's own batches.
+// rawClickHouse inserts the same rows into a table of the same form, by the driver's own batches. It writes every column
+// that the product writes, but does not take them out of the events: that is the product's work, not the engine's.
 func rawClickHouse(ctx context.Context, url string, gen *generator, n int) (float64, error) {
 	st, err := store.Open(store.Options{URL: url, Database: rawDatabase})
 	if err != nil {
@@ -184,24 +192,31 @@ func rawClickHouse(ctx context.Context, url string, gen *generator, n int) (floa
 	}
 	conn, err := clickhouse.Open(&clickhouse.Options{
 		Addr: []string{strings.TrimPrefix(url, "http://")}, Protocol: clickhouse.HTTP, Auth: clickhouse.Auth{Database: rawDatabase},
-		Settings: clickhouse.Settings{"async_insert": 0},
+		Settings: clickhouse.Settings{"async_insert": 0, "insert_deduplicate": 0},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("open: %w", err)
 	}
 	defer conn.Close() //nolint:errcheck // The measurement is over.
-	const insert = "INSERT INTO trace_events (namespace, time, task_id, event_id, kind, agent_id, session_id, seq, data)"
-	var spent time.Duration
+	var (
+		spent time.Duration
+		row   int
+		extra = map[string]string{}
+	)
 	err = encoded(gen, n, func(batch []events.Event, _ [][]byte) error {
 		began := time.Now()
-		rows, err := conn.PrepareBatch(ctx, insert)
+		rows, err := conn.PrepareBatch(ctx, "INSERT INTO trace_events ("+rawColumns+")")
 		if err != nil {
 			return fmt.Errorf("prepare: %w", err)
 		}
 		for _, e := range batch {
-			if err := rows.Append(e.Namespace, e.Time, e.TaskID, e.ID, string(e.Kind), e.AgentID, e.SessionID, e.Seq, string(e.Data)); err != nil {
+			values := append([]any{
+				e.Namespace, e.Time, e.TaskID, e.ID, string(e.Kind), e.AgentID, e.SessionID, e.UserID, e.GoalID, e.Seq, extra, string(e.Data),
+			}, gen.columns(row)...)
+			if err := rows.Append(values...); err != nil {
 				return fmt.Errorf("append: %w", err)
 			}
+			row++
 		}
 		if err := rows.Send(); err != nil {
 			return fmt.Errorf("insert: %w", err)
@@ -222,7 +237,7 @@ type ingested struct {
 
 // productIngest publishes the events to a running `hindsight up` and waits until all of them are rows.
 func productIngest(ctx context.Context, o IngestOptions) (result ingested, err error) {
-	p, err := start(ctx, o.Executable, nil, nil)
+	p, err := start(ctx, o.Executable)
 	if err != nil {
 		return result, err
 	}
@@ -230,29 +245,11 @@ func productIngest(ctx context.Context, o IngestOptions) (result ingested, err e
 	if err := p.ready(ctx, p.healthURL+"/readyz"); err != nil {
 		return result, err
 	}
-	conn, err := bus.Connect(ctx, bus.Options{URL: p.natsURL, Name: "bench", Logger: o.Logger})
-	if err != nil {
-		return result, fmt.Errorf("connect to the measured program: %w", err)
-	}
-	defer conn.Close()
-	st, err := store.Open(store.Options{URL: p.clickhouse})
-	if err != nil {
-		return result, fmt.Errorf("open the measured program's record: %w", err)
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
 	result.atStart = p.resident()
 	watching, stopWatching := context.WithCancel(ctx)
 	peak := make(chan int64, 1)
 	go func() { peak <- p.watch(watching) }()
-	gen := newGenerator(o.Seed)
-	began := time.Now()
-	total, err := publishAll(ctx, conn, gen, o)
-	took := time.Since(began)
-	if err == nil {
-		var more time.Duration
-		more, err = waitRows(ctx, st, o.Events)
-		took += more
-	}
+	took, total, err := p.ingest(ctx, o)
 	stopWatching()
 	result.peak = <-peak
 	if err != nil {
@@ -262,6 +259,28 @@ func productIngest(ctx context.Context, o IngestOptions) (result ingested, err e
 	return result, nil
 }
 
+// ingest publishes the events to the program and tells how long it took until all were rows, and their size.
+func (p *program) ingest(ctx context.Context, o IngestOptions) (took time.Duration, bytes int64, err error) {
+	conn, err := bus.Connect(ctx, bus.Options{URL: p.natsURL, Name: "bench", Logger: o.Logger})
+	if err != nil {
+		return 0, 0, fmt.Errorf("connect to the measured program: %w", err)
+	}
+	defer conn.Close()
+	st, err := store.Open(store.Options{URL: p.clickhouse, Database: benchDatabase})
+	if err != nil {
+		return 0, 0, fmt.Errorf("open the measured program's record: %w", err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	gen := newGenerator(o.Seed)
+	began := time.Now()
+	if bytes, err = publishAll(ctx, conn, gen, o); err != nil {
+		return 0, 0, err
+	}
+	published := time.Since(began)
+	waited, err := waitRows(ctx, st, o.Events, stuckAfter)
+	return published + waited, bytes, err
+}
+
 func publishAll(ctx context.Context, conn *bus.Conn, gen *generator, o IngestOptions) (bytes int64, err error) {
 	err = encoded(gen, o.Events, func(batch []events.Event, raw [][]byte) error {
 		messages := make([]bus.Message, len(batch))
@@ -269,9 +288,9 @@ func publishAll(ctx context.Context, conn *bus.Conn, gen *generator, o IngestOpt
 			bytes += int64(len(raw[i]))
 			messages[i] = bus.Message{Subject: events.Subject(e.Namespace, e.Kind), ID: e.MessageID(), Data: raw[i]}
 		}
-		for {
+		for began := time.Now(); ; {
 			_, err := conn.PublishAll(ctx, messages)
-			if !errors.Is(err, bus.ErrFull) {
+			if !errors.Is(err, bus.ErrFull) || time.Since(began) > stuckAfter {
 				return err //nolint:wrapcheck // Wrapped by the caller.
 			}
 		}
@@ -280,10 +299,11 @@ func publishAll(ctx context.Context, conn *bus.Conn, gen *generator, o IngestOpt
 }
 
 // waitRows returns once every event is a row. It counts in a way that costs the engine next to nothing, since what the
-// bench itself asks would otherwise be measured too, and makes sure in the end that each is counted once.
-func waitRows(ctx context.Context, st *store.ClickHouse, want int) (took time.Duration, err error) {
+// bench itself asks would otherwise be measured too, and makes sure in the end that each is counted once. It gives up when
+// no row has come for as long as stuck.
+func waitRows(ctx context.Context, st *store.ClickHouse, want int, stuck time.Duration) (took time.Duration, err error) {
 	began := time.Now()
-	for {
+	for last, moved := -1, began; ; {
 		var out bytes.Buffer
 		if err := st.Query(ctx, "SELECT count() FROM trace_events", "TSV", &out); err != nil {
 			return 0, fmt.Errorf("count rows: %w", err)
@@ -295,6 +315,12 @@ func waitRows(ctx context.Context, st *store.ClickHouse, want int) (took time.Du
 		if rows >= want {
 			took = time.Since(began)
 			break
+		}
+		if rows != last {
+			last, moved = rows, time.Now()
+		}
+		if time.Since(moved) >= stuck {
+			return 0, fmt.Errorf("%d of %d events are rows and no more has come for %s: the ingestor is stuck or has given them up as dead letters", rows, want, stuck)
 		}
 		select {
 		case <-ctx.Done():
@@ -316,15 +342,17 @@ func waitRows(ctx context.Context, st *store.ClickHouse, want int) (took time.Du
 type generator struct {
 	base   time.Time
 	prefix string
-	// start, end and middles are the data of the events, made once.
-	start, end []byte
+	// start, end and middles are made once.
+	start, end sample
 	middles    []sample
 }
 
-// sample is the data of one event in the middle of a task.
+// sample is what an event tells beside its envelope.
 type sample struct {
 	kind events.Kind
 	data []byte
+	// columns are those that the product takes out of the data, in the order of [rawColumns].
+	columns []any
 }
 
 // samples is how many different data a generator makes.
@@ -344,13 +372,16 @@ func newGenerator(seed int64) *generator {
 	g := &generator{
 		base:   time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour),
 		prefix: fmt.Sprintf("%d-%d", seed, time.Now().UnixNano()),
-		start:  data(events.TaskStarted{TaskType: "shop/orders", Goal: "change an order"}),
-		end:    data(events.TaskFinished{Status: events.StatusSuccess, ConfirmedBy: events.ConfirmedBySystem}),
 	}
+	begin := events.TaskStarted{TaskType: "shop/orders", Goal: "change an order"}
+	g.start = sample{events.KindTaskStarted, data(begin), columns(begin, events.Message{}, events.StepFinished{}, "")}
+	finish := events.TaskFinished{Status: events.StatusSuccess, ConfirmedBy: events.ConfirmedBySystem}
+	g.end = sample{events.KindTaskFinished, data(finish), columns(events.TaskStarted{}, events.Message{}, events.StepFinished{Status: finish.Status}, finish.ConfirmedBy)}
 	for i := range samples {
 		if i%3 != 0 {
 			role := []string{events.RoleUser, events.RoleAssistant}[i%2]
-			g.middles = append(g.middles, sample{events.KindMessage, data(events.Message{Role: role, Content: text(400), Turn: i})})
+			message := events.Message{Role: role, Content: text(400), Turn: i}
+			g.middles = append(g.middles, sample{events.KindMessage, data(message), columns(events.TaskStarted{}, message, events.StepFinished{}, "")})
 			continue
 		}
 		step := events.StepFinished{
@@ -362,9 +393,17 @@ func newGenerator(seed int64) *generator {
 		} else {
 			step.Result = []byte(`"` + text(1200) + `"`)
 		}
-		g.middles = append(g.middles, sample{events.KindStepFinished, data(step)})
+		g.middles = append(g.middles, sample{events.KindStepFinished, data(step), columns(events.TaskStarted{}, events.Message{}, step, "")})
 	}
 	return g
+}
+
+// columns are the values of the columns for what an event tells; those that no event of the bench fills are empty.
+func columns(begin events.TaskStarted, message events.Message, step events.StepFinished, confirmedBy string) []any {
+	return []any{
+		begin.TaskType, begin.Goal, begin.ParentTaskID, message.Role, int64(message.Turn), int64(step.Step), step.Tool, step.Actor,
+		step.CallID, string(step.Status), step.ErrorType, step.ErrorMessage, step.ExecutionTimeMS, (*float64)(nil), "", confirmedBy, "", "",
+	}
 }
 
 // data encodes plain structs, which always succeeds.
@@ -376,24 +415,30 @@ func data(v any) []byte {
 	return raw
 }
 
-// next is the i-th event: each task has a start, messages and steps in turn, and an end.
+// sample is what the i-th event tells: each task has a start, messages and steps in turn, and an end.
+func (g *generator) sample(i int) sample {
+	switch i % eventsPerTask {
+	case 0:
+		return g.start
+	case eventsPerTask - 1:
+		return g.end
+	default:
+		return g.middles[i%samples]
+	}
+}
+
+// columns are the values of the i-th event's columns that are not of its envelope.
+func (g *generator) columns(i int) []any { return g.sample(i).columns }
+
+// next is the i-th event.
 func (g *generator) next(i int) events.Event {
-	task, at := i/eventsPerTask, i%eventsPerTask
-	e := events.Event{
+	task, s := i/eventsPerTask, g.sample(i)
+	return events.Event{
 		ID: fmt.Sprintf("%s-%d", g.prefix, i), Namespace: benchNamespace, AgentID: fmt.Sprintf("agent-%d", task%8),
 		SessionID: fmt.Sprintf("session-%d", task), TaskID: fmt.Sprintf("task-%s-%d", g.prefix, task),
-		GoalID: fmt.Sprintf("goal-%d", task%500), Seq: int64(at + 1), Time: g.base.Add(time.Duration(i) * time.Millisecond),
+		GoalID: fmt.Sprintf("goal-%d", task%500), Seq: int64(i%eventsPerTask + 1), Time: g.base.Add(time.Duration(i) * time.Millisecond),
+		Kind: s.kind, Data: s.data,
 	}
-	switch at {
-	case 0:
-		e.Kind, e.Data = events.KindTaskStarted, g.start
-	case eventsPerTask - 1:
-		e.Kind, e.Data = events.KindTaskFinished, g.end
-	default:
-		s := g.middles[i%samples]
-		e.Kind, e.Data = s.kind, s.data
-	}
-	return e
 }
 
 // encode writes the event as it travels. Its texts need no escaping.
