@@ -27,6 +27,14 @@ const (
 	// maxLive is how many live tasks have their working memory refreshed in one look, the latest first. Those with a
 	// failure or a correction come on top.
 	maxLive = 200
+	// rereadBase and rereadPerEvent are how long a live task is left alone after it was read: every reading is of the
+	// whole task, so that a task with an event every second would cost more at each look the longer it lives. With these,
+	// an ordinary task is 2 s old at most, and one of 50,000 events is read about every three minutes. A failure or a
+	// correction, and the end, do not wait.
+	rereadBase     = 2 * time.Second
+	rereadPerEvent = rereadBase / 500
+	// blockedEvery is the time between two warnings that nothing can be closed.
+	blockedEvery = time.Minute
 	// failuresInARow is after how many tasks that failed one after the other, each alone, no further ones are tried: the
 	// store or the queue is to blame.
 	failuresInARow = 10
@@ -39,7 +47,7 @@ const (
 type TaskStore interface {
 	// Touched lists the tasks with events recorded at or after since, and the store's clock.
 	Touched(ctx context.Context, since time.Time) (now time.Time, touched []memory.Touch, err error)
-	// TaskEvents gives all distinct events of the tasks.
+	// TaskEvents gives all distinct events of the tasks, or memory.ErrTooMuch when those of several tasks are too large.
 	TaskEvents(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey][]memory.StoredEvent, error)
 	// StoredEventIDs tells which events of the tasks are stored; it costs much less than TaskEvents.
 	StoredEventIDs(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]map[string]struct{}, error)
@@ -51,7 +59,8 @@ type TaskStore interface {
 
 // ReflectionQueue takes requests for reflection.
 type ReflectionQueue interface {
-	// Request returns once every request is kept; the same revision twice is kept once.
+	// Request returns once every request is kept; the same revision twice is kept once. The error is
+	// memory.ErrQueueFull when the queue takes no more; some of the requests may have been kept.
 	Request(ctx context.Context, requests []memory.ReflectionRequest) error
 }
 
@@ -91,6 +100,8 @@ type Sweeper struct {
 	closed *prometheus.CounterVec
 	looks  prometheus.Histogram
 	open   prometheus.Gauge
+	// blocked is 1 while the queue of reflections takes no more.
+	blocked prometheus.Gauge
 	// overlap is [sweepOverlap] but in tests.
 	overlap time.Duration
 }
@@ -112,8 +123,11 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 			Name: "hindsight_sweep_seconds", Help: "Duration of one look for tasks to close.", Buckets: prometheus.ExponentialBuckets(0.005, 4, 8),
 		}),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Name: "hindsight_tasks_open", Help: "Tasks that the sweeper sees open."}),
+		blocked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "hindsight_sweep_blocked", Help: "1 while no task can be closed because the stream REFLECT is full, else 0.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{s.closed, s.looks, s.open} {
+	for _, c := range []prometheus.Collector{s.closed, s.looks, s.open, s.blocked} {
 		if err := opts.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register sweeper metrics: %w", err)
 		}
@@ -126,6 +140,7 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 func (s *Sweeper) Run(ctx context.Context) error {
 	w := &watch{Sweeper: s, tasks: map[memory.TaskKey]*watched{}}
 	defer s.open.Set(0) // It is another's count from here on.
+	defer s.blocked.Set(0)
 	failures := 0
 	for {
 		began := time.Now()
@@ -157,12 +172,16 @@ type watched struct {
 	last time.Time
 	// seen is the value of last up to which the state is written; zero when none was written yet.
 	seen time.Time
-	// events is the number of events in that state.
+	// events is the number of events in that state, and read when they were read.
 	events int
+	read   time.Time
 	// finished says that an end is among the events.
 	finished bool
-	// urgent says that a failure or a correction is among what arrived after seen.
-	urgent bool
+	// urgent says that a failure or a correction has arrived since the task was read, the latest of all at urgentAt.
+	urgent   bool
+	urgentAt time.Time
+	// working says that a working memory was put and not deleted yet.
+	working bool
 	// closed says that the state up to seen is written as closed.
 	closed bool
 	// settled says that a closed state has every event that was recorded up to last, however long its insert took.
@@ -181,6 +200,8 @@ type watch struct {
 	saved time.Time
 	// failed says that writing tasks failed in the look before.
 	failed bool
+	// warned is when a full queue was last warned of, zero while it is not full.
+	warned time.Time
 }
 
 // look finds what arrived, and reads and writes the tasks that are due.
@@ -204,24 +225,54 @@ func (w *watch) look(ctx context.Context) error {
 		}
 		if t.LastRecordedAt.After(task.last) {
 			task.last, task.closed, task.settled = t.LastRecordedAt, false, false
-			task.urgent = task.urgent || t.Failures > 0 || t.Corrections > 0
+		}
+		if t.UrgentAt.After(task.urgentAt) {
+			task.urgentAt, task.urgent = t.UrgentAt, true
 		}
 		task.finished = task.finished || t.Finished > 0
 	}
 	if err := w.review(ctx, now); err != nil {
 		return err
 	}
+	var full error
 	for chunk := range slices.Chunk(w.due(now), sweepChunk) {
+		if full != nil { // Those that need no request go on; the others would be read in vain.
+			chunk = slices.DeleteFunc(chunk, func(t *watched) bool { return t.urgent || w.over(now, t) })
+		}
 		err := w.write(ctx, now, chunk)
-		if err != nil && w.failed && ctx.Err() == nil {
+		if err != nil && w.failed && ctx.Err() == nil && !errors.Is(err, memory.ErrQueueFull) {
 			err = w.writeAlone(ctx, now, chunk)
+		}
+		if errors.Is(err, memory.ErrQueueFull) {
+			full, err = err, nil
 		}
 		w.failed = err != nil
 		if err != nil {
 			return err
 		}
 	}
+	w.report(full)
 	return w.advance(ctx, now)
+}
+
+// report tells the operator that the queue is full, and again that it no longer is. That is no failure of this look: the
+// tasks stay due, and are closed by the first look that finds room.
+func (w *watch) report(full error) {
+	switch {
+	case full == nil:
+		w.blocked.Set(0)
+		if !w.warned.IsZero() {
+			w.opts.Logger.Info("tasks are closed again: the stream REFLECT takes requests")
+		}
+		w.warned = time.Time{}
+	case time.Since(w.warned) >= blockedEvery:
+		w.opts.Logger.Warn("no task can be closed: the stream REFLECT is full; run a reflector that works off its requests, "+
+			"or raise the stream's limits; closing goes on by itself then", "stream", "REFLECT", "error", full)
+		w.warned = time.Now()
+		fallthrough
+	default:
+		w.blocked.Set(1)
+	}
 }
 
 // review looks again at closed tasks once no insert from before their closing can be running any more. A row that was
@@ -256,9 +307,10 @@ func (w *watch) due(now time.Time) []*watched {
 		case t.closed, t.until.After(now):
 		case w.over(now, t):
 			over = append(over, t)
-		case t.finished || !t.last.After(t.seen):
+		case t.finished:
 		case t.urgent:
 			urgent = append(urgent, t)
+		case !t.last.After(t.seen) || now.Sub(t.read) < rereadBase+time.Duration(t.events)*rereadPerEvent:
 		default:
 			live = append(live, t)
 		}
@@ -285,11 +337,18 @@ func keysOf(tasks []*watched) []memory.TaskKey {
 // up no other: it is set aside and tried again later, for ever. Where no task succeeds, none of them is to blame.
 func (w *watch) writeAlone(ctx context.Context, now time.Time, chunk []*watched) error {
 	failed := map[*watched]error{}
-	var last error // of those that failed in a row until the end
+	var last, full error // last is of those that failed in a row until the end
 	succeeded, inARow := 0, 0
 	for _, t := range chunk {
+		if full != nil && (t.urgent || w.over(now, t)) {
+			continue
+		}
 		if last = w.write(ctx, now, []*watched{t}); last == nil {
 			succeeded, inARow = succeeded+1, 0
+			continue
+		}
+		if errors.Is(last, memory.ErrQueueFull) { // It was read, and waits for no fault of its own.
+			full, succeeded, inARow = last, succeeded+1, 0
 			continue
 		}
 		failed[t] = last
@@ -309,21 +368,45 @@ func (w *watch) writeAlone(ctx context.Context, now time.Time, chunk []*watched)
 	if inARow == failuresInARow {
 		return last
 	}
-	return nil
+	return full
 }
 
-// change is a state that is not written yet, with what it replaces.
+// change is a state that is not written yet, with what it replaces and what is to be remembered once it is written.
 type change struct {
 	task   memory.Task
 	before memory.TaskState
+	after  *watched
+}
+
+// request is what to ask for the change's reflection, if it needs one.
+func (c change) request() (r memory.ReflectionRequest, needed bool) {
+	return memory.ReflectionRequest{
+		Namespace: c.task.Namespace, TaskID: c.task.TaskID, Revision: c.task.Revision, Closed: c.task.Closed,
+	}, c.task.Closed || c.task.Errors > c.before.Errors || c.task.Corrections > c.before.Corrections
 }
 
 // write derives the tasks' states from the record and writes what is new: first the request for reflection, then the
 // row, so that a crash between the two repeats the request (which changes nothing) and never loses it. What is
-// remembered of the tasks changes at the end only, so that after an error everything is done again.
+// remembered of the tasks changes at the end only, so that after an error everything is done again. Tasks that are too
+// large to be held in memory together are written in parts. With memory.ErrQueueFull all is written that needs no request
+// or whose request was kept.
 func (w *watch) write(ctx context.Context, now time.Time, due []*watched) error {
+	if len(due) == 0 {
+		return nil
+	}
 	keys := keysOf(due)
 	evs, err := w.opts.Store.TaskEvents(ctx, keys)
+	if errors.Is(err, memory.ErrTooMuch) && len(due) > 1 {
+		half := len(due) / 2
+		full := w.write(ctx, now, due[:half])
+		if full != nil && !errors.Is(full, memory.ErrQueueFull) {
+			return full
+		}
+		if err := w.write(ctx, now, due[half:]); err != nil {
+			return err
+		}
+		return full
+	}
 	if err != nil {
 		return fmt.Errorf("read tasks' events: %w", err)
 	}
@@ -337,16 +420,53 @@ func (w *watch) write(ctx context.Context, now time.Time, due []*watched) error 
 		var task memory.Task
 		after[i], task = w.derive(now, *t, evs[t.key])
 		if before := written[t.key]; task.Revision > before.Revision {
-			changes = append(changes, change{task, before})
+			changes = append(changes, change{task, before, &after[i]})
 		}
 	}
-	if err := w.publish(ctx, changes); err != nil {
+	refused, full := w.ask(ctx, changes)
+	if full != nil && !errors.Is(full, memory.ErrQueueFull) {
+		return fmt.Errorf("ask for reflection: %w", full)
+	}
+	if err := w.publish(ctx, slices.DeleteFunc(changes, func(c change) bool { return refused[c.after.key] })); err != nil {
 		return err
 	}
 	for i, t := range due {
-		*t = after[i]
+		if !refused[t.key] {
+			*t = after[i]
+		}
 	}
-	return nil
+	return full
+}
+
+// ask requests the reflections that the changes need. When the queue is full it tells which were refused. It finds that
+// out one by one: rows must be written for those that were kept, or a queue that empties slowly would take the same
+// requests for ever.
+func (w *watch) ask(ctx context.Context, changes []change) (refused map[memory.TaskKey]bool, err error) {
+	var requests []memory.ReflectionRequest
+	for _, c := range changes {
+		if r, needed := c.request(); needed {
+			requests = append(requests, r)
+		}
+	}
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	err = w.opts.Reflections.Request(ctx, requests)
+	if !errors.Is(err, memory.ErrQueueFull) {
+		return nil, err
+	}
+	kept := 0
+	for len(requests) > 1 && kept < len(requests) {
+		if err = w.opts.Reflections.Request(ctx, requests[kept:kept+1]); err != nil {
+			break
+		}
+		kept++
+	}
+	refused = make(map[memory.TaskKey]bool, len(requests)-kept)
+	for _, r := range requests[kept:] {
+		refused[memory.TaskKey{Namespace: r.Namespace, TaskID: r.TaskID}] = true
+	}
+	return refused, err
 }
 
 // derive builds a task from its events, and gives what is to be remembered of it once that is written.
@@ -360,46 +480,34 @@ func (w *watch) derive(now time.Time, t watched, evs []memory.StoredEvent) (watc
 	t.finished = task.Finished
 	t.closed = w.over(now, &t)
 	t.settled = t.closed && now.Sub(t.last) >= w.overlap
-	t.seen, t.events, t.urgent, t.failures = t.last, task.Events, false, 0
+	t.seen, t.events, t.read, t.urgent, t.failures = t.last, task.Events, now, false, 0
 	if task.Events > 0 {
 		task = memory.CloseTask(task, t.closed)
 	}
 	return t, task
 }
 
-// publish makes new states known: request, working memory of what is over, row, working memory of what lives.
+// publish makes new states known whose reflection was asked for: working memory of what is over, row, working memory of
+// what lives.
 func (w *watch) publish(ctx context.Context, changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	var requests []memory.ReflectionRequest
 	rows := make([]memory.Task, len(changes))
 	for i, c := range changes {
 		rows[i] = c.task
-		if c.task.Closed || c.task.Errors > c.before.Errors || c.task.Corrections > c.before.Corrections {
-			requests = append(requests, memory.ReflectionRequest{
-				Namespace: c.task.Namespace, TaskID: c.task.TaskID, Revision: c.task.Revision, Closed: c.task.Closed,
-			})
-		}
-	}
-	if len(requests) > 0 {
-		if err := w.opts.Reflections.Request(ctx, requests); err != nil {
-			return fmt.Errorf("ask for reflection: %w", err)
-		}
-	}
-	for _, task := range rows {
-		if task.Closed { // Before the row, so that a crash between the two has it done again.
-			w.keepWorking(ctx, task)
+		if c.task.Closed { // Before the row, so that a crash between the two has it done again.
+			w.dropWorking(ctx, c)
 		}
 	}
 	if err := w.opts.Store.InsertTasks(ctx, rows); err != nil {
 		return fmt.Errorf("write tasks: %w", err)
 	}
-	for _, task := range rows {
+	for _, c := range changes {
 		switch {
-		case !task.Closed:
-			w.keepWorking(ctx, task)
-		case task.Finished:
+		case !c.task.Closed:
+			w.putWorking(ctx, c)
+		case c.task.Finished:
 			w.closed.WithLabelValues("finished").Inc()
 		default:
 			w.closed.WithLabelValues("idle").Inc()
@@ -414,17 +522,25 @@ func (w *watch) over(now time.Time, t *watched) bool {
 	return silence >= w.opts.Idle || (t.finished && silence >= w.opts.Quiet)
 }
 
-// keepWorking keeps the working memory in step with the task. It is a convenience with a time to live of its own, so
-// failing to write it is logged and does not hold up the record.
-func (w *watch) keepWorking(ctx context.Context, task memory.Task) {
-	var err error
-	if task.Closed {
-		err = w.opts.Working.DeleteWorking(ctx, memory.TaskKey{Namespace: task.Namespace, TaskID: task.TaskID})
-	} else {
-		err = w.opts.Working.PutWorking(ctx, memory.WorkingOf(task))
+// putWorking keeps the working memory of a live task. It is a convenience with a time to live of its own, so failing to
+// write it is logged and does not hold up the record.
+func (w *watch) putWorking(ctx context.Context, c change) {
+	c.after.working = true // Even after an error it may have arrived.
+	if err := w.opts.Working.PutWorking(ctx, memory.WorkingOf(c.task)); err != nil && ctx.Err() == nil {
+		w.opts.Logger.Warn("working memory not updated", "task_id", c.task.TaskID, "error", err)
 	}
+}
+
+// dropWorking deletes the working memory of a task that is over, if it can have one: this sweeper has put it, or one
+// before it, which then wrote an open state. A task that came whole, as imported ones do, costs no request.
+func (w *watch) dropWorking(ctx context.Context, c change) {
+	if !c.after.working && (c.before.Revision == 0 || c.before.Closed) {
+		return
+	}
+	err := w.opts.Working.DeleteWorking(ctx, memory.TaskKey{Namespace: c.task.Namespace, TaskID: c.task.TaskID})
+	c.after.working = err != nil
 	if err != nil && ctx.Err() == nil {
-		w.opts.Logger.Warn("working memory not updated", "task_id", task.TaskID, "error", err)
+		w.opts.Logger.Warn("working memory not deleted", "task_id", c.task.TaskID, "error", err)
 	}
 }
 

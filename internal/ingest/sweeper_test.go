@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strconv"
@@ -31,6 +32,7 @@ type surroundings struct {
 	requests []memory.ReflectionRequest
 	live     map[memory.TaskKey]memory.Working
 	puts     int
+	deletes  []string
 	bookmark time.Time
 	saves    int
 	// Hooks, called without mu; nil does nothing.
@@ -40,6 +42,8 @@ type surroundings struct {
 	onRequest  func(requests []memory.ReflectionRequest) error
 	onWorking  func() error
 	onBookmark func() error
+	// logs is where warnings go; nil is the test's log.
+	logs *slog.Logger
 	// ahead is how far the store's clock seems to be ahead of the test's.
 	ahead time.Duration
 }
@@ -119,6 +123,7 @@ func (s *surroundings) DeleteWorking(_ context.Context, key memory.TaskKey) erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.deletes = append(s.deletes, key.TaskID)
 	delete(s.live, key)
 	return nil
 }
@@ -189,6 +194,9 @@ func (s *surroundings) sweep(t *testing.T, o ingest.SweeperOptions, overlap time
 	t.Helper()
 	o.Store, o.Reflections, o.Working, o.Bookmark = s, s, s, s
 	o.Logger, o.Registerer = logger(t), s.registry
+	if s.logs != nil {
+		o.Logger = s.logs
+	}
 	sweeper, err := ingest.NewSweeper(o)
 	if err != nil {
 		t.Fatal(err)
@@ -440,8 +448,11 @@ func TestWorkingMemory(t *testing.T) {
 func TestWorkingMemoryGoesBeforeTheRow(t *testing.T) {
 	t.Parallel()
 	s := newSurroundings(t)
-	s.live[memory.TaskKey{Namespace: "acme.support", TaskID: "a"}] = memory.Working{}
-	s.insert(t, started("a"), finished("a"))
+	s.insert(t, started("a"))
+	stop := s.sweep(t, soon(), time.Minute)
+	eventually(t, "working memory", func() bool { _, found := s.working("acme.support", "a"); return found })
+	stop()
+	s.insert(t, finished("a"))
 	s.onInsert = func([]memory.Task) error {
 		if _, found := s.working("acme.support", "a"); found {
 			t.Error("the row of the closed task is written and its working memory is still there")
@@ -450,6 +461,27 @@ func TestWorkingMemoryGoesBeforeTheRow(t *testing.T) {
 	}
 	s.sweep(t, soon(), time.Minute)
 	s.eventuallyClosed(t, "a", 5)
+}
+
+// TestNoWorkingMemoryIsDeletedThatNeverWas: importing a million tasks must not purge a million keys.
+func TestNoWorkingMemoryIsDeletedThatNeverWas(t *testing.T) {
+	t.Parallel()
+	s := newSurroundings(t)
+	s.insert(t, started("imported"), finished("imported"))
+	s.silence(t, 100*time.Millisecond)
+	stop := s.sweep(t, soon(), time.Minute)
+	s.eventuallyClosed(t, "imported", 5)
+	s.insert(t, step("imported", 1, events.StatusSuccess))
+	s.eventuallyClosed(t, "imported", 7)
+	s.insert(t, started("lived"))
+	eventually(t, "working memory", func() bool { _, found := s.working("acme.support", "lived"); return found })
+	s.onWorking = failsOnce(errors.New("no working memory today"))
+	s.insert(t, finished("lived"))
+	s.eventuallyClosed(t, "lived", 5)
+	s.insert(t, step("lived", 1, events.StatusSuccess))
+	s.eventuallyClosed(t, "lived", 7)
+	stop()
+	wantStrings(t, "deleted", s.deletes, []string{"lived"})
 }
 
 func TestWorkingMemoryIsNoReasonToWait(t *testing.T) {
@@ -471,6 +503,121 @@ func once[T any](err error) func(T) error {
 		first.Do(func() { out = err })
 		return out
 	}
+}
+
+// failsOnce is once for a hook without an argument.
+func failsOnce(err error) func() error {
+	hook := once[struct{}](err)
+	return func() error { return hook(struct{}{}) }
+}
+
+// TestAFullQueueHoldsUpTheClosingOnly, and only until there is room for single requests.
+func TestAFullQueueHoldsUpTheClosingOnly(t *testing.T) {
+	t.Parallel()
+	s := newSurroundings(t)
+	var mu sync.Mutex
+	room := 0
+	setRoom := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		room = n
+	}
+	s.onRequest = func(requests []memory.ReflectionRequest) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(requests) > room {
+			return fmt.Errorf("%w: REFLECT", memory.ErrQueueFull)
+		}
+		room -= len(requests)
+		return nil
+	}
+	var logs strings.Builder // read after the sweeper has ended
+	s.logs = slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	var evs []events.Event
+	for _, id := range []string{"a", "b", "c"} {
+		evs = append(evs, started(id), finished(id))
+	}
+	s.insert(t, evs...)
+	s.insert(t, started("live"), step("live", 1, events.StatusSuccess), started("bad"))
+	s.onRead = func(keys []memory.TaskKey) error { // It is set aside all the same.
+		if slices.ContainsFunc(keys, func(k memory.TaskKey) bool { return k.TaskID == "bad" }) {
+			return memory.ErrUnavailable
+		}
+		return nil
+	}
+	s.insert(t, started("failing"), step("failing", 1, events.StatusFailure))
+	s.silence(t, 100*time.Millisecond)
+	blocked := func() float64 { return metric(t, s.registry, "hindsight_sweep_blocked") }
+	stop := s.sweep(t, soon(), time.Minute)
+	eventually(t, "working memory of a live task", func() bool { _, found := s.working("acme.support", "live"); return found })
+	s.looksMore(t, 3)
+	wantStrings(t, "while the queue is full, rows", s.rows(), []string{"acme.support/live/4"})
+	if blocked() != 1 {
+		t.Error("the full queue does not show in the metrics")
+	}
+	setRoom(3)
+	eventually(t, "rows for those that found room", func() bool { return len(s.rows()) == 4 })
+	s.looksMore(t, 3)
+	wantStrings(t, "requests", s.asked(), []string{"acme.support/failing/4 provisional", "acme.support/a/5", "acme.support/b/5"})
+	if len(s.rows()) != 4 || blocked() != 1 {
+		t.Errorf("rows %q, blocked %v; one task has found no room yet", s.rows(), blocked())
+	}
+	setRoom(100)
+	s.eventuallyClosed(t, "c", 5)
+	eventually(t, "the metric to recover", func() bool { return blocked() == 0 })
+	stop()
+	if got := logs.String(); strings.Count(got, "REFLECT is full") != 1 || !strings.Contains(got, "tasks are closed again") {
+		t.Errorf("log %s, want one warning and its end", got)
+	}
+}
+
+// TestALiveTaskIsNotReadAtEachLook: it is read whole each time, and this one is long.
+func TestALiveTaskIsNotReadAtEachLook(t *testing.T) {
+	t.Parallel()
+	s := newSurroundings(t)
+	const length = 15_000 // it is left alone for 62 s
+	evs := make([]events.Event, length)
+	for n := range evs {
+		evs[n] = event("a", fmt.Sprint("m", n), n, events.KindMessage, `{"role":"user","content":"and"}`)
+	}
+	s.insert(t, evs...)
+	s.sweep(t, soon(), 2*time.Hour)
+	row := func(events int) string { return fmt.Sprintf("acme.support/a/%d", 2*events) }
+	eventually(t, "the first state", func() bool { return len(s.rows()) == 1 })
+	s.insert(t, step("a", length, events.StatusSuccess))
+	s.looksMore(t, 3)
+	wantStrings(t, "after a little more, rows", s.rows(), []string{row(length)})
+	s.insert(t, step("a", length+1, events.StatusFailure))
+	eventually(t, "the state after a failure", func() bool { return len(s.rows()) == 2 })
+	s.insert(t, step("a", length+2, events.StatusSuccess))
+	s.looksMore(t, 3)
+	wantStrings(t, "with a failure that is known, rows", s.rows(), []string{row(length), row(length + 2)})
+	s.goAhead(2 * time.Minute)
+	eventually(t, "the state after a while", func() bool { return len(s.rows()) == 3 })
+	wantStrings(t, "rows", s.rows(), []string{row(length), row(length + 2), row(length + 3)})
+}
+
+// TestTasksThatAreTooLargeTogether are read in parts, however many those are.
+func TestTasksThatAreTooLargeTogether(t *testing.T) {
+	t.Parallel()
+	s := newSurroundings(t)
+	s.onRead = func(keys []memory.TaskKey) error {
+		if len(keys) > 3 {
+			return fmt.Errorf("read events: %w", memory.ErrTooMuch)
+		}
+		return nil
+	}
+	var evs []events.Event
+	for n := range 20 {
+		id := fmt.Sprint("task", n)
+		evs = append(evs, started(id), finished(id))
+	}
+	s.insert(t, evs...)
+	s.silence(t, 100*time.Millisecond)
+	o := soon()
+	o.Interval = time.Hour // a single look
+	s.sweep(t, o, time.Minute)
+	eventually(t, "all rows", func() bool { return len(s.rows()) == 20 })
 }
 
 // TestTheRequestComesBeforeTheRow lets the write fail once: the request is made again under the same id, and the row is

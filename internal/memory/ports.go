@@ -14,21 +14,24 @@ var (
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrRejected means that a row can never be stored as it is. Retrying cannot help.
 	ErrRejected = errors.New("rejected by the store")
+	// ErrTooMuch means that what was asked for is more than one answer may hold in memory. Ask for less at a time.
+	ErrTooMuch = errors.New("too much for one read")
+	// ErrQueueFull means that a queue takes no more until someone has worked on what is in it.
+	ErrQueueFull = errors.New("queue full")
 	// ErrNotFound means that there is no such thing, or not in the namespaces that were asked.
 	ErrNotFound = errors.New("not found")
 )
 
-// Touch is what arrived for one task since some moment. Its counts are of distinct events.
+// Touch is what arrived for one task since some moment.
 type Touch struct {
 	Key TaskKey
 	// LastRecordedAt is when the store recorded the latest of them, by the store's clock.
 	LastRecordedAt time.Time
-	// Finished counts task_finished events.
+	// UrgentAt is when the store recorded the latest of those that show a failed step of the agent or correct it; zero
+	// when there is none.
+	UrgentAt time.Time
+	// Finished counts distinct task_finished events.
 	Finished int
-	// Failures counts failed steps of the agent.
-	Failures int
-	// Corrections counts feedback events that correct.
-	Corrections int
 }
 
 // TaskState is the newest written state of a task, without its contents.

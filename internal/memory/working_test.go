@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func TestWorkingIsSmall(t *testing.T) {
 	long := strings.Repeat("é", 4000)
 	evs := []events.Event{started("0", 0, `{"goal":"`+long+`"}`)}
 	for n := range 30 {
-		evs = append(evs, step(fmt.Sprint(n+1), n+1, fmt.Sprintf(`{"tool":"tool%02d","status":"success","result":"r%d"}`, n, n)))
+		evs = append(evs, step(strconv.Itoa(n+1), n+1, fmt.Sprintf(`{"tool":"tool%02d","status":"success","result":"r%d"}`, n, n)))
 	}
 	evs = append(evs,
 		step("again", 50, `{"tool":"tool00","status":"success","result":"again"}`),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,10 @@ const (
 	maxInsertMonths = 50
 	// keysPerQuery bounds the length of a statement that lists tasks; the server takes 256 KiB by default.
 	keysPerQuery = 200
+	// maxReadBytes bounds the memory of one read of several tasks' events, and eventOverhead is about what an event takes
+	// beside its data.
+	maxReadBytes  = 64 << 20
+	eventOverhead = 1 << 10
 	// maxColumnText is where the text columns for analysts are cut, in bytes.
 	maxColumnText = 2000
 	// latestYear is the first year that does not fit nanoseconds in 64 bits, which drivers use inside.
@@ -283,6 +288,10 @@ func (c *ClickHouse) query(ctx context.Context, doing, query string, args []any,
 	defer rows.Close() //nolint:errcheck // Err below has told what went wrong.
 	for rows.Next() {
 		if err := row(rows); err != nil {
+			cancel() // Else closing would read the rest.
+			if errors.Is(err, memory.ErrTooMuch) {
+				return fmt.Errorf("%s: %w", doing, err)
+			}
 			return translate(ctx, doing, err)
 		}
 	}
@@ -293,18 +302,19 @@ func (c *ClickHouse) query(ctx context.Context, doing, query string, args []any,
 // clock. An insert that began before now may become visible after it: begin the next round a minute before now, and
 // expect to see tasks twice.
 func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Time, touched []memory.Touch, err error) {
-	const query = `SELECT '' AS namespace, '' AS task_id, now64(3, 'UTC') AS last, 0 AS finished, 0 AS failures, 0 AS corrections
+	const query = `SELECT '' AS namespace, '' AS task_id, now64(3, 'UTC') AS last, 0 AS finished, toDateTime64(0, 3, 'UTC') AS urgent
 		UNION ALL
 		SELECT namespace, task_id, max(recorded_at),
 			uniqExactIf(event_id, kind = 'task_finished'),
-			uniqExactIf(event_id, kind = 'step_finished' AND status = 'failure' AND actor != 'user'),
-			uniqExactIf(event_id, kind = 'feedback' AND feedback_kind = 'correction')
+			maxIf(recorded_at, (kind = 'step_finished' AND status = 'failure' AND actor != 'user')
+				OR (kind = 'feedback' AND feedback_kind = 'correction'))
 		FROM trace_events WHERE recorded_at >= fromUnixTimestamp64Milli(?, 'UTC')
 		GROUP BY namespace, task_id`
 	err = c.query(ctx, "find touched tasks", query, []any{max(since.UnixMilli(), 0)}, func(rows driver.Rows) error {
 		var t memory.Touch
-		var finished, failures, corrections uint64
-		if err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.LastRecordedAt, &finished, &failures, &corrections); err != nil {
+		var finished uint64
+		var urgent time.Time
+		if err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.LastRecordedAt, &finished, &urgent); err != nil {
 			return err
 		}
 		t.LastRecordedAt = t.LastRecordedAt.UTC()
@@ -312,7 +322,10 @@ func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Tim
 			now = t.LastRecordedAt
 			return nil
 		}
-		t.Finished, t.Failures, t.Corrections = int(finished), int(failures), int(corrections)
+		t.Finished = int(finished)
+		if urgent.Unix() > 0 { // The maximum of nothing is the epoch.
+			t.UrgentAt = urgent.UTC()
+		}
 		touched = append(touched, t)
 		return nil
 	})
@@ -327,10 +340,12 @@ func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Tim
 
 // TaskEvents returns all events of the tasks, each event once (of copies the one that was recorded first), in order of
 // time and id. Tasks without any are left out. An event whose body has passed its time to live has the data that its
-// columns still tell. It is fast for tasks that happened at about the same time, and holds them all in memory: ask for
-// a few hundred.
+// columns still tell. It is fast for tasks that happened at about the same time. The answer is held in memory: for
+// several tasks with more than about 64 MiB the error is [memory.ErrTooMuch], and whoever asked divides them. One task
+// alone is always read whole.
 func (c *ClickHouse) TaskEvents(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey][]memory.StoredEvent, error) {
 	first := make(map[memory.TaskKey]map[string]memory.StoredEvent, len(keys))
+	size := 0
 	err := c.byTask(ctx, "read events", "SELECT "+eventColumns+", recorded_at FROM trace_events WHERE ", keys,
 		func(rows driver.Rows) error {
 			e, err := scanEvent(rows)
@@ -341,7 +356,14 @@ func (c *ClickHouse) TaskEvents(ctx context.Context, keys []memory.TaskKey) (map
 			if first[key] == nil {
 				first[key] = map[string]memory.StoredEvent{}
 			}
-			if have, again := first[key][e.ID]; !again || recordedBefore(e, have) {
+			have, again := first[key][e.ID]
+			if !again {
+				size += eventOverhead + len(e.Data)
+			}
+			if size > c.maxRead && len(keys) > 1 {
+				return memory.ErrTooMuch
+			}
+			if !again || recordedBefore(e, have) {
 				first[key][e.ID] = e
 			}
 			return nil

@@ -51,6 +51,8 @@ type ClickHouse struct {
 	database string
 	protocol clickhouse.Protocol
 	timeout  time.Duration
+	// maxRead is [maxReadBytes] but in tests.
+	maxRead int
 }
 
 // Open checks the options and prepares connections. It does not connect: the server may come later; see
@@ -73,7 +75,7 @@ func Open(opts Options) (*ClickHouse, error) {
 	if opts.Timeout < 0 || opts.MaxConns < 0 {
 		return nil, fmt.Errorf("%w: timeout and number of connections must not be negative", ErrOptions)
 	}
-	c := &ClickHouse{database: database, protocol: parsed.Protocol, timeout: opts.Timeout}
+	c := &ClickHouse{database: database, protocol: parsed.Protocol, timeout: opts.Timeout, maxRead: maxReadBytes}
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,62 @@ func TestAnswersAreTranslated(t *testing.T) {
 				t.Errorf("InsertEvents = %v, which is %v too", err, test.not)
 			}
 		})
+	}
+}
+
+// TestReadsOfTasksAreBounded: tasks may be of any size, and there may be any number of them.
+func TestReadsOfTasksAreBounded(t *testing.T) {
+	t.Parallel()
+	c := migrated(t)
+	var evs []events.Event
+	var keys []memory.TaskKey
+	for n := range 30 {
+		key := memory.TaskKey{Namespace: "t", TaskID: fmt.Sprintf("task%02d", n)}
+		keys = append(keys, key)
+		for step := range 5 {
+			size := 2000
+			if n == 7 {
+				size = 20_000
+			}
+			evs = append(evs, events.Event{
+				ID: fmt.Sprint(key.TaskID, "/", step), Namespace: "t", TaskID: key.TaskID, Kind: events.KindMessage,
+				Time: time.Unix(int64(1000+n), 0).UTC(), Data: json.RawMessage(`{"role":"user","content":"` + strings.Repeat("x", size) + `"}`),
+			})
+		}
+	}
+	for range 3 { // Copies are not kept in memory and do not count.
+		if err := c.InsertEvents(t.Context(), evs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.SetMaxRead(50_000)
+	if got, err := c.TaskEvents(t.Context(), keys); !errors.Is(err, memory.ErrTooMuch) || got != nil {
+		t.Errorf("TaskEvents of all = %d tasks, %v, want ErrTooMuch", len(got), err)
+	}
+	if got, err := c.TaskEvents(t.Context(), keys[:3]); err != nil || len(got) != 3 {
+		t.Errorf("TaskEvents of three = %d tasks, %v", len(got), err)
+	}
+	if got, err := c.TaskEvents(t.Context(), keys[7:8]); err != nil || len(got[keys[7]]) != 5 {
+		t.Errorf("TaskEvents of a large one alone = %d events, %v", len(got[keys[7]]), err)
+	}
+	for _, limit := range []int{0, 25} {
+		var got []memory.TaskKey
+		for task, err := range c.Tasks(t.Context(), memory.TaskFilter{Limit: limit}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if task.Events != 5 {
+				t.Errorf("%s has %d events", task.TaskID, task.Events)
+			}
+			got = append(got, memory.TaskKey{Namespace: task.Namespace, TaskID: task.TaskID})
+		}
+		want := keys
+		if limit > 0 {
+			want = keys[:limit]
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("Tasks with limit %d = %v", limit, got)
+		}
 	}
 }
 

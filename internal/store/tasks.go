@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -138,7 +139,7 @@ func (c *ClickHouse) Task(ctx context.Context, key memory.TaskKey) (memory.Task,
 
 // Tasks yields the tasks that pass the filter, in order of their start, namespace and id, with their steps. Each is
 // built from all its events, so that it is up to date even when its state was not written yet: a task of which an event arrived
-// after it was closed is open again. It reads in chunks; the ids of all candidates are held in memory. An error is
+// after it was closed is open again. It reads in chunks of about 64 MiB at most, or one task; the ids of all candidates are held in memory. An error is
 // yielded once, as the last.
 func (c *ClickHouse) Tasks(ctx context.Context, filter memory.TaskFilter) iter.Seq2[memory.Task, error] {
 	return func(yield func(memory.Task, error) bool) {
@@ -147,18 +148,22 @@ func (c *ClickHouse) Tasks(ctx context.Context, filter memory.TaskFilter) iter.S
 			yield(memory.Task{}, err)
 			return
 		}
-		left := filter.Limit
+		left, most := filter.Limit, keysPerQuery
 		for len(keys) > 0 {
-			n := min(len(keys), keysPerQuery)
+			n := min(len(keys), most)
 			if filter.Limit > 0 {
 				n = min(n, max(left, minTasksPerRead))
 			}
 			tasks, err := c.buildTasks(ctx, keys[:n])
+			if errors.Is(err, memory.ErrTooMuch) {
+				most = n / 2
+				continue
+			}
 			if err != nil {
 				yield(memory.Task{}, err)
 				return
 			}
-			keys = keys[n:]
+			keys, most = keys[n:], min(2*most, keysPerQuery)
 			for _, t := range tasks {
 				if !passes(t, filter) {
 					continue
