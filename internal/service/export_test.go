@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
 // IngestTraces is the ingestor alone, with its own patience (timeout is that of an insert): that of [Ingest] would take a test minutes.
@@ -18,6 +19,11 @@ func IngestTraces(o bus.WorkerOptions, timeout time.Duration) Service {
 		}
 		return worker.Run(ctx)
 	}
+}
+
+// RequestReflection puts one request on the queue, as the sweeper does.
+func RequestReflection(ctx context.Context, p *Parts, r memory.ReflectionRequest) error {
+	return reflections{p.Bus}.Request(ctx, []memory.ReflectionRequest{r})
 }
 
 // NamespaceOf is tested by itself: no stream accepts most of what a subject can be.

@@ -423,6 +423,37 @@ func TestOpenGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
+// TestAFullQueueOfReflections is told from a broker that is away: closing tasks must not wait for a reflector.
+func TestAFullQueueOfReflections(t *testing.T) {
+	t.Parallel()
+	env := environment(t)
+	p := open(t, env, "one")
+	nc, err := nats.Connect(env["HINDSIGHT_NATS_URL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), bus.StreamReflect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxBytes = 300
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; err == nil && i < 10; i++ {
+		err = service.RequestReflection(t.Context(), p, memory.ReflectionRequest{Namespace: "acme.support", TaskID: fmt.Sprint("task", i), Revision: 3})
+	}
+	if !errors.Is(err, memory.ErrQueueFull) {
+		t.Errorf("Request = %v, want %v", err, memory.ErrQueueFull)
+	}
+}
+
 func TestNamespaceOfASubject(t *testing.T) {
 	t.Parallel()
 	for subject, want := range map[string]string{

@@ -296,7 +296,11 @@ func (r reflections) Request(ctx context.Context, requests []memory.ReflectionRe
 		}
 		messages = append(messages, bus.Message{Subject: bus.ReflectSubject(request.Namespace), ID: request.MessageID(), Data: data})
 	}
-	if _, err := r.conn.PublishAll(ctx, messages); err != nil {
+	_, err := r.conn.PublishAll(ctx, messages)
+	switch {
+	case errors.Is(err, bus.ErrFull):
+		return fmt.Errorf("publish reflection requests: %w: %w", memory.ErrQueueFull, err)
+	case err != nil:
 		return fmt.Errorf("publish reflection requests: %w", err)
 	}
 	return nil
