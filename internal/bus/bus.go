@@ -178,7 +178,7 @@ func (c *Conn) Ready(ctx context.Context) error {
 		return fmt.Errorf("look at stream %s: %w", StreamTraces, translate(err))
 	}
 	info := stream.CachedInfo()
-	limit := info.Config.MaxBytes // -1: none
+	limit := info.Config.MaxBytes                                      // -1: none
 	if limit > 0 && uint64(limit-limit/roomShare) < info.State.Bytes { //nolint:gosec // a positive number, less a share of it
 		return fmt.Errorf("stream %s holds %d of its %d bytes, and publishers wait until the ingestor has stored some (or raise HINDSIGHT_TRACES_MAX_BYTES): %w",
 			StreamTraces, info.State.Bytes, limit, ErrFull)
