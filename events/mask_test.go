@@ -93,6 +93,7 @@ func TestMaskTextByForm(t *testing.T) {
 		"flag":                {"login --user bob --password Hunter2 now", "login --user bob --password [masked:password] now"},
 		"flag with =":         {"login --password=Hunter2", "login --password=[masked:password]"},
 		"after escaped break": {`x\nsk-` + alnum, `x\n[masked:api_key]`},
+		"a Chinese field":     {`{"密码":"abc"}`, `{"密码":"[masked:password]"}`},
 		"in Chinese":          {"密钥sk-" + alnum + "。", "密钥[masked:api_key]。"},
 		"json":                {` {"password":"x"} `, ` {"password":"[masked:password]"} `},
 	} {

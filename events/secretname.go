@@ -37,6 +37,11 @@ func looksRandom(value []byte) bool {
 // parted by case or by - _ . and blanks, and other words may stand before: `x-api-key`, `openaiApiKey`, `DB_PASSWORD`.
 // The name must *end* in the telling words: `password_policy`, `secretary` and `max_tokens` are no secrets.
 func secretName(name []byte) string {
+	for _, word := range [...]string{"密码", "口令", "密钥", "令牌"} {
+		if bytes.HasSuffix(name, []byte(word)) {
+			return secretPassword
+		}
+	}
 	var n normalName
 	n.set(name)
 	if n.len < 3 {

@@ -75,8 +75,12 @@ func (a *app) root() *cobra.Command {
 			"Start everything with 'hindsight up', then import or publish traces from another terminal.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		Version:       version,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.started = true
+			if ns := cmd.Flags().Lookup("namespace"); ns != nil && ns.Changed && ns.Value.String() == "" {
+				return fmt.Errorf("%w: --namespace is empty: a variable that is not set, perhaps?", errUsage)
+			}
 			cfg, err := config.Load(a.getenv)
 			if err != nil {
 				return fmt.Errorf("load settings: %w", err)
@@ -119,7 +123,8 @@ func (a *app) explainStore(err error) error {
 	case errors.Is(err, store.ErrDenied):
 		return fmt.Errorf("ClickHouse at %s refuses us: check user and password in HINDSIGHT_CLICKHOUSE_URL: %w", address, err)
 	case errors.Is(err, store.ErrUnavailable):
-		return fmt.Errorf("ClickHouse does not answer at %s: is 'hindsight up' running? Start it in another terminal, or set HINDSIGHT_CLICKHOUSE_URL: %w", address, err)
+		return fmt.Errorf("ClickHouse does not answer at %s: is 'hindsight up' running? Start it in another terminal, or set HINDSIGHT_CLICKHOUSE_URL (%s): %w",
+			address, oneLine(err.Error(), 120), store.ErrUnavailable)
 	default:
 		return fmt.Errorf("use ClickHouse at %s: %w", address, err)
 	}

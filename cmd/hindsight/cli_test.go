@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,12 +137,21 @@ func TestEveryCommandAgainstARunningInstallation(t *testing.T) {
 		{[]string{"nonsense"}, 2, "unknown command"},
 		{[]string{"tasks", "--nonsense"}, 2, "unknown flag"},
 		{[]string{"show"}, 2, "arg"},
+		{[]string{"publish", "--task", "t"}, 2, "--kind"},
+		{[]string{"publish", "--kind", "message"}, 2, "--task"},
+		{[]string{"import", "--namespace", "", example(t)}, 2, "--namespace is empty"},
+		{[]string{"tasks", "no-such-task"}, 1, "no task has the id"},
+		{[]string{"sql", "KILL QUERY WHERE 1"}, 1, "read"},
+		{[]string{"sql", "SELECT * FROM s3('http://127.0.0.1:9/b/x.csv', 'LineAsString')"}, 1, ""},
+		{[]string{"sql", "SELECT * FROM remote('127.0.0.1:9', system.one)"}, 1, ""},
+		{[]string{"sql", "CREATE TEMPORARY TABLE x (a Int8)"}, 1, "read"},
 		{[]string{"tasks", "--status", "failed"}, 2, "success failure"},
 		{[]string{"sql", "--json", "SELECT 1 FORMAT CSV"}, 2, "FORMAT"},
 		{[]string{"deadletter", "list", "--limit", "0"}, 2, "--limit"},
 		{[]string{"show", "ffffffffffff"}, 1, "nothing has the id"},
 		{[]string{"sql", "DROP TABLE tasks"}, 1, "read"},
-		{[]string{"sql", "SELEC 1"}, 1, "Syntax error"},
+		{[]string{"sql", "SELECT 1 +"}, 1, "Syntax error"},
+		{[]string{"sql", "SELEC 1"}, 1, "read"},
 		{[]string{"import", "--format", "nonsense", example(t)}, 2, "format"},
 		{[]string{"import", "--namespace", "Not A Namespace", example(t)}, 2, "namespace"},
 		{[]string{"publish", "--task", "t", "--kind", "message", "--data", "{"}, 2, "JSON"},
@@ -193,7 +203,11 @@ func TestInterruptedInput(t *testing.T) {
 	t.Parallel()
 	in := newInstallation(t)
 	in.start()
-	for _, args := range [][]string{{"publish", "-"}, {"import", "-"}} {
+	pipe := filepath.Join(in.dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"publish", "-"}, {"import", "-"}, {"import", pipe}} {
 		cmd := in.command(t.Context(), args...)
 		input, err := cmd.StdinPipe()
 		if err != nil {
@@ -215,6 +229,9 @@ func TestInterruptedInput(t *testing.T) {
 				return nil
 			})
 		}
+		if args[0] == "import" { // It must have installed its signal handler and be waiting: its files under /proc tell.
+			in.waitFor(func() error { return catches(cmd.Process.Pid, syscall.SIGINT) })
+		}
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
@@ -229,6 +246,55 @@ func TestInterruptedInput(t *testing.T) {
 			t.Fatalf("hindsight %s does not end on an interrupt", strings.Join(args, " "))
 		}
 		_ = input.Close()
+	}
+	in.stop()
+}
+
+// TestFullDisk fills the disk under a running installation: it must say so, and take events again once there is room.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	disk := filepath.Join(in.dir, "data")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", disk).CombinedOutput(); err != nil {
+		t.Skipf("a small disk can't be mounted here: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", "-l", disk).CombinedOutput(); err != nil {
+			t.Errorf("unmount: %v: %s", err, out)
+		}
+	})
+	in.start()
+	in.run("import", "--namespace", "before", "--wait", example(t))
+	ballast, err := os.Create(filepath.Join(disk, "ballast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := make([]byte, 1<<20)
+	for {
+		if _, err := ballast.Write(block); err != nil {
+			break // Full.
+		}
+	}
+	_ = ballast.Close()
+	in.waitFor(func() error { // Leases are renewed all the time, so the streams notice without any traffic.
+		if err := httpOK(in.health + "/readyz"); err == nil {
+			return errors.New("ready with a full disk")
+		}
+		return nil
+	})
+	if r := in.try("", "doctor"); r.code != 1 || !strings.Contains(r.stdout, "disk is full") {
+		t.Errorf("doctor with a full disk: exit %d\n%s", r.code, r.stdout)
+	}
+	if err := os.Remove(ballast.Name()); err != nil {
+		t.Fatal(err)
+	}
+	in.waitFor(func() error { return httpOK(in.health + "/readyz") })
+	in.run("import", "--namespace", "after", "--wait", example(t))
+	if got := in.sql("SELECT countIf(namespace = 'before'), countIf(namespace = 'after') FROM tasks FINAL WHERE closed"); got != "9\t9" {
+		t.Errorf("closed tasks before and after = %s, want 9 and 9", got)
 	}
 	in.stop()
 }
@@ -313,4 +379,24 @@ func TestWithoutAServerCommandsSayWhatToDo(t *testing.T) {
 	if got.Read != 9 || got.Mapped != 9 || got.Tasks != 9 {
 		t.Errorf("dry run without a server: %+v", got)
 	}
+}
+
+// catches reports, as nil, that a process has a handler for a signal.
+func catches(pid int, signal syscall.Signal) error {
+	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/status")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if mask, found := strings.CutPrefix(line, "SigCgt:"); found {
+			bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			if err != nil {
+				return err
+			}
+			if bits&(1<<(uint(signal)-1)) != 0 {
+				return nil
+			}
+		}
+	}
+	return errors.New("no handler yet")
 }

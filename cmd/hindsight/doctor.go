@@ -108,13 +108,15 @@ func (a *app) checkDataDir() finding {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return finding{"data", checkFail, fmt.Sprintf("%s can't be written: %v", dir, err), "set HINDSIGHT_DATA_DIR to a folder that can"}
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return finding{"data", checkWarn, fmt.Sprintf("free space of %s is unknown: %v", dir, err), "see whether the disk is mounted"}
+	free, err := freeSpace(dir)
+	if err != nil {
+		return finding{"data", checkWarn, err.Error(), "see whether the disk is mounted"}
 	}
-	free := fs.Bavail * uint64(fs.Bsize) //nolint:gosec // A block size is positive.
-	detail := fmt.Sprintf("%s, %.1f GB free", a.cfg.DataDir, float64(free)/1e9)
-	if free < lowDisk {
+	detail := fmt.Sprintf("%s, %d MB free", a.cfg.DataDir, free/1e6)
+	switch {
+	case free < watchRoom:
+		return finding{"data", checkFail, detail, "the disk is full: nothing can be taken until there is room"}
+	case free < lowDisk:
 		return finding{"data", checkWarn, detail, "make room: ClickHouse needs space to merge"}
 	}
 	return finding{Check: "data", Result: checkOK, Detail: detail}
@@ -129,6 +131,9 @@ func (a *app) checkBus(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	stats, err := conn.Stats(ctx)
+	if err == nil {
+		err = conn.Ready(ctx)
+	}
 	if err != nil {
 		return []finding{{"nats", checkFail, err.Error(), "see whether JetStream is on and has room: 'hindsight up' sets the streams up"}}
 	}

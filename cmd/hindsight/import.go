@@ -292,7 +292,6 @@ func (r *importRun) flush(ctx context.Context) error {
 	if err := r.publish(ctx, messages); err != nil {
 		return err
 	}
-	r.report.Published += len(messages)
 	r.chunk, r.chunkEvents, r.chunkBytes = r.chunk[:0], 0, 0
 	return nil
 }
@@ -307,10 +306,11 @@ func (r *importRun) publish(ctx context.Context, messages []bus.Message) error {
 	saidFull, saidAway := false, false
 	for {
 		try, cancel := context.WithTimeout(ctx, publishPatience)
-		_, err := r.conn.PublishAll(try, messages)
+		duplicates, err := r.conn.PublishAll(try, messages)
 		cancel()
 		switch {
 		case err == nil:
+			r.report.Published += len(messages) - duplicates
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("publish events: %w", ctx.Err())
@@ -338,12 +338,24 @@ func (r *importRun) publish(ctx context.Context, messages []bus.Message) error {
 // them. Tasks without an end close later, when they have been silent for HINDSIGHT_TASK_IDLE; they are not waited for.
 func (r *importRun) waitStored(ctx context.Context) error {
 	missing := slices.SortedFunc(maps.Keys(r.expected), compareKeys)
-	lastProgress := time.Now()
+	lastProgress, saidAway := time.Now(), false
 	r.meter.waiting(len(r.expected))
 	for {
 		began := time.Now()
 		still, err := r.missing(ctx, missing)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("wait until everything is stored: %w", ctx.Err())
+		case errors.Is(err, store.ErrUnavailable):
+			if time.Since(lastProgress) > waitPatience {
+				return fmt.Errorf("everything was published, but ClickHouse has not answered for %s: start 'hindsight up' again and repeat the import, it goes on from there: %w", waitPatience, err)
+			}
+			if !saidAway {
+				r.meter.say("ClickHouse does not answer: waiting for it to come back")
+				saidAway = true
+			}
+			still = missing
+		case err != nil:
 			return err
 		}
 		if len(still) < len(missing) {

@@ -23,8 +23,8 @@ func (a *app) publishCommand() *cobra.Command {
 		Use:   "publish [flags] [FILE]",
 		Short: "Publish trace events, one given by flags or one JSON object a line",
 		Long: "Publishes events to the stream TRACES. Fields that are missing are filled in: the id and time, and from the flags the\n" +
-			"namespace, agent, session and task. Without a file and with --kind, one event is made from the flags; - or no\n" +
-			"file reads lines from standard input. An event is masked and checked before it is sent.",
+			"namespace, agent, session and task. With --kind one event is made from the flags; otherwise each line of the file, or\n" +
+			"of standard input for -, is one. An event is masked, cut to the limits and checked before it is sent.",
 		Example: "  hindsight publish --task t1 --kind task_started --data '{\"goal\":\"refund order 1042\"}'\n" +
 			"  hindsight publish --namespace demo events.jsonl\n  my-agent | hindsight publish --namespace demo -",
 		Args: cobra.MaximumNArgs(1),
@@ -69,8 +69,8 @@ func (a *app) publish(ctx context.Context, p publishing, path string) (err error
 	if p.event.Namespace, err = a.namespace(p.event.Namespace); err != nil {
 		return err
 	}
-	if p.event.Kind != "" && path != "" {
-		return fmt.Errorf("%w: give either --kind or a file, not both", errUsage)
+	if (p.event.Kind != "") == (path != "") {
+		return fmt.Errorf("%w: give either --kind, for one event from the flags, or a file of events, or - for standard input", errUsage)
 	}
 	conn, err := a.openBus(ctx)
 	if err != nil {
@@ -176,9 +176,9 @@ func (w *publishedWriter) finish(err error) error {
 	return err
 }
 
-// open gives the input: a file, or standard input for - and nothing.
+// open gives the input: a file, or standard input for -.
 func (a *app) open(path string) (io.Reader, func(), error) {
-	if path == "" || path == "-" {
+	if path == "-" {
 		return a.stdin, func() {}, nil
 	}
 	f, err := os.Open(path)
@@ -195,6 +195,9 @@ func send(ctx context.Context, conn *bus.Conn, e, defaults events.Event) (publis
 	e.TaskID = cmp.Or(e.TaskID, defaults.TaskID)
 	e.SessionID = cmp.Or(e.SessionID, defaults.SessionID, e.TaskID)
 	e.GoalID = cmp.Or(e.GoalID, defaults.GoalID)
+	if e.TaskID == "" {
+		return published{}, fmt.Errorf("check event: %w: task_id is missing: give --task", events.ErrInvalid)
+	}
 	e, raw, err := events.Prepare(e, time.Now())
 	if err != nil {
 		return published{}, fmt.Errorf("check event: %w", err)

@@ -70,7 +70,7 @@ func (a *app) tasks(ctx context.Context, f memory.TaskFilter) (err error) {
 	}
 	f.Newest = true
 	table := a.newTable()
-	table.rowf("STARTED\tNAMESPACE\tTASK\tTYPE\tSTATUS\tSTEPS\tERRORS\tGOAL\n")
+	table.rowf("STARTED (UTC)\tNAMESPACE\tTASK\tTYPE\tSTATUS\tSTEPS\tERRORS\tGOAL\n")
 	n := 0
 	for task, err := range st.Tasks(ctx, f) {
 		if err != nil {
@@ -83,10 +83,12 @@ func (a *app) tasks(ctx context.Context, f memory.TaskFilter) (err error) {
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
-	switch n {
-	case 0:
+	switch {
+	case n == 0 && len(f.TaskIDs) > 0:
+		return fmt.Errorf("no task has the id %s: 'hindsight tasks' lists what there is", strings.Join(f.TaskIDs, " or "))
+	case n == 0:
 		a.sayf("no tasks: import some with 'hindsight import', or widen the filter\n")
-	case f.Limit:
+	case n == f.Limit:
 		a.sayf("the newest %d; --limit shows more\n", n)
 	}
 	return nil
@@ -236,7 +238,7 @@ func (a *app) printTask(t memory.Task) {
 		}
 		a.printf("%3d %s %s %s\n", s.Step, mark, s.Tool, oneLine(string(s.Parameters), 160))
 		if s.ErrorMessage != "" {
-			a.printf("         %s: %s\n", s.ErrorType, oneLine(s.ErrorMessage, 200))
+			a.printf("         %s\n", oneLine(s.ErrorMessage, 200))
 		}
 	}
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
+	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/engine"
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
@@ -24,6 +26,11 @@ const (
 	// that JetStream is given in all.
 	otherStreams  = 4 << 30
 	minStreamDisk = 10 << 30
+	// watchInterval is the pause between two probes of the streams; after watchFailures of them in a row, with at least
+	// watchRoom bytes free, the embedded NATS is restarted.
+	watchInterval = 5 * time.Second
+	watchFailures = 3
+	watchRoom     = 64 << 20
 )
 
 func (a *app) upCommand() *cobra.Command {
@@ -55,12 +62,16 @@ func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
 		<-ctx.Done()
 		return nil
 	}
-	err = service.Run(ctx, service.Options{
-		Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
-		Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT",
-		Ready: func() { a.announce(began, true) },
-	}, service.Ingest)
-	if err != nil {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return engines.watch(gctx, a) })
+	g.Go(func() error {
+		return service.Run(gctx, service.Options{
+			Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
+			Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT",
+			Ready: func() { a.announce(began, true) },
+		}, service.Ingest)
+	})
+	if err := g.Wait(); err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
 	return nil
@@ -121,15 +132,7 @@ func (e *engines) start(ctx context.Context, a *app) error {
 		if absolute, err := filepath.Abs(a.cfg.DataDir); err == nil {
 			e.holder = "up:" + absolute
 		}
-		g.Go(func() (err error) {
-			e.nats, err = engine.StartNATS(ctx, engine.NATSOptions{
-				DataDir: a.cfg.DataDir, Port: a.cfg.NATSPort, Logger: e.logger, MaxDisk: max(minStreamDisk, a.cfg.TracesMaxBytes+otherStreams),
-			})
-			if err != nil {
-				return fmt.Errorf("start NATS: %w", err)
-			}
-			return nil
-		})
+		g.Go(func() error { return e.startNATS(ctx, a) })
 	}
 	if a.cfg.ClickHouseURL == "" {
 		g.Go(func() (err error) {
@@ -143,6 +146,85 @@ func (e *engines) start(ctx context.Context, a *app) error {
 		})
 	}
 	return g.Wait() //nolint:wrapcheck // Both are wrapped above.
+}
+
+func (e *engines) startNATS(ctx context.Context, a *app) (err error) {
+	e.nats, err = engine.StartNATS(ctx, engine.NATSOptions{
+		DataDir: a.cfg.DataDir, Port: a.cfg.NATSPort, Logger: e.logger, MaxDisk: max(minStreamDisk, a.cfg.TracesMaxBytes+otherStreams),
+	})
+	if err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
+	return nil
+}
+
+// watch restarts the embedded NATS when its streams take no writes any more although there is room: after a full disk a
+// stream stays as it is until it is opened anew. Clients reconnect by themselves, and nothing that was acknowledged is
+// lost by a restart.
+func (e *engines) watch(ctx context.Context, a *app) error {
+	if e.nats == nil {
+		return nil
+	}
+	conn, err := bus.Connect(ctx, bus.Options{URL: a.cfg.NATSAddress(), Name: "hindsight-watch"})
+	if err != nil {
+		return nil //nolint:nilerr // The context has ended: there is nothing to watch.
+	}
+	defer conn.Close()
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	for failed := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		err := probeWrite(ctx, conn)
+		switch {
+		case err == nil || errors.Is(err, bus.ErrNotFound): // Before the services have made the buckets there is nothing to write to.
+			failed = 0
+			continue
+		case ctx.Err() != nil:
+			return nil
+		}
+		failed++
+		free, freeErr := freeSpace(a.cfg.DataDir)
+		e.logger.Error("the streams take no writes", "error", err, "free_bytes", free)
+		if failed < watchFailures || freeErr != nil || free < watchRoom {
+			continue
+		}
+		e.logger.Warn("restarting the embedded NATS: there is room, but its streams still take no writes")
+		if err := e.restartNATS(ctx, a); err != nil {
+			return err
+		}
+		failed = 0
+	}
+}
+
+func (e *engines) restartNATS(ctx context.Context, a *app) error {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := e.nats.Stop(stopping); err != nil {
+		return fmt.Errorf("restart NATS after its streams stopped taking writes: start 'hindsight up' again: %w", err)
+	}
+	return e.startNATS(ctx, a)
+}
+
+func probeWrite(ctx context.Context, conn *bus.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, watchInterval)
+	defer cancel()
+	if err := conn.SaveState(ctx, "watch", []byte("ok")); err != nil {
+		return fmt.Errorf("write to the streams' store: %w", err)
+	}
+	return nil
+}
+
+// freeSpace is what a user may still write below a folder, in bytes.
+func freeSpace(dir string) (uint64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("ask for the free space of %s: %w", dir, err)
+	}
+	return fs.Bavail * uint64(fs.Bsize), nil //nolint:gosec // A block size is positive.
 }
 
 // stop ends the engines, the last started first, within a bound of its own: the command's context has ended by then.

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -108,7 +109,8 @@ func Load(getenv func(string) string) (*Config, error) {
 
 func (c *Config) readFile(path string, required bool) error {
 	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !required {
+	// A data directory that is no directory is for those to tell who need it.
+	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) && !required {
 		return nil
 	}
 	if err != nil {

@@ -165,7 +165,7 @@ const maxDetectLines = 100
 
 // run reads the file; its error is about the file as a whole.
 func (r *reading) run(ctx context.Context) (err error) {
-	if r.src, err = openSource(r.path, r.im.stdin); err != nil {
+	if r.src, err = openSource(ctx, r.path, r.im.stdin); err != nil {
 		return err
 	}
 	defer func() {

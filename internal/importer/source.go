@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // stdinPath means standard input.
@@ -34,11 +36,11 @@ type source struct {
 }
 
 // openSource opens a file, or takes stdin for "-", and looks through gzip. Its errors carry their reason.
-func openSource(path string, stdin io.Reader) (_ *source, err error) {
+func openSource(ctx context.Context, path string, stdin io.Reader) (_ *source, err error) {
 	s := &source{}
 	raw := stdin
 	if path != stdinPath {
-		f, size, err := openFile(path)
+		f, size, err := openFile(ctx, path)
 		if err != nil {
 			return nil, err
 		}
@@ -74,9 +76,11 @@ func openSource(path string, stdin io.Reader) (_ *source, err error) {
 }
 
 // openFile opens a regular file, a pipe or the like; size is 0 for what is not regular.
-func openFile(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
+func openFile(ctx context.Context, path string) (*os.File, int64, error) {
+	f, err := openInterruptibly(ctx, path)
 	switch {
+	case ctx.Err() != nil:
+		return nil, 0, problemf(ReasonCancelled, "stopped before the file was open: %w", context.Cause(ctx))
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, 0, problemf(ReasonNotFound, "there is no such file: %w", err)
 	case err != nil:
@@ -94,6 +98,32 @@ func openFile(path string) (*os.File, int64, error) {
 		return f, 0, nil
 	}
 	return nil, 0, errors.Join(err, f.Close())
+}
+
+// openInterruptibly opens a file such that the end of ctx ends both the opening of a pipe that nobody writes to and the
+// reading of it.
+func openInterruptibly(ctx context.Context, path string) (*os.File, error) {
+	if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+		return os.Open(path) //nolint:wrapcheck // The caller says what it means.
+	}
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	result := make(chan opened, 1)
+	go func() { // It ends when a writer comes, at the latest with the process.
+		f, err := os.Open(path)
+		result <- opened{f, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err() //nolint:wrapcheck // The caller looks at the context.
+	case r := <-result:
+		if r.err == nil {
+			context.AfterFunc(ctx, func() { _ = r.f.SetReadDeadline(time.Unix(1, 0)) })
+		}
+		return r.f, r.err
+	}
 }
 
 // directoryError says what a directory holds and how to name it.

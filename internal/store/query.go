@@ -14,6 +14,13 @@ import (
 const DefaultFormat = "PrettyCompactMonoBlock"
 
 var (
+	// reads are the statements that a person may give; comments and brackets may stand before them.
+	reads = regexp.MustCompile(`(?is)^(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:SELECT|WITH|SHOW|DESC|DESCRIBE|EXPLAIN|EXISTS|FROM)\b`)
+	// reaches are the functions that would let a statement send rows out or look around, which readonly does not forbid.
+	// The server's own grants are the wall; this is for servers whose user may do more.
+	reaches = regexp.MustCompile(`(?i)\b(s3|s3cluster|gcs|oss|cosn|remote|remotesecure|cluster|clusterallreplicas|url|urlcluster|hdfs|hdfscluster|` +
+		`azureblobstorage\w*|mysql|postgresql|mongodb|redis|sqlite|jdbc|odbc|iceberg\w*|deltalake\w*|hudi\w*|paimon\w*|arrowflight|ytsaurus|executable|` +
+		`file|filecluster)\s*\(`)
 	formatName   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,63}$`)
 	formatClause = regexp.MustCompile(`(?is)\sFORMAT\s+([a-z][a-z0-9]*)$`)
 )
@@ -39,6 +46,12 @@ func (c *ClickHouse) Query(ctx context.Context, statement, format string, w io.W
 	}
 	if strings.TrimSpace(statement) == "" {
 		return fmt.Errorf("%w: the statement is empty", ErrQuery)
+	}
+	if !reads.MatchString(statement) {
+		return fmt.Errorf("%w: only statements that read are allowed: SELECT, WITH, SHOW, DESCRIBE, EXPLAIN, EXISTS", ErrQuery)
+	}
+	if name := reaches.FindStringSubmatch(statement); name != nil {
+		return fmt.Errorf("%w: %s() is not allowed, because it reaches beyond the record: files, other servers or programs", ErrQuery, name[1])
 	}
 	// With readonly 2 a statement may have SETTINGS, but neither write nor become writable again.
 	bounded := clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"readonly": 2, "wait_end_of_query": 1}))
