@@ -167,7 +167,7 @@ func (e *engines) watch(ctx context.Context, a *app) error {
 	}
 	conn, err := bus.Connect(ctx, bus.Options{URL: a.cfg.NATSAddress(), Name: "hindsight-watch"})
 	if err != nil {
-		return nil //nolint:nilerr // The context has ended: there is nothing to watch.
+		return nil // The context has ended: there is nothing to watch.
 	}
 	defer conn.Close()
 	ticker := time.NewTicker(watchInterval)
