@@ -415,7 +415,7 @@ func TestOpenGivesUpWithItsContext(t *testing.T) {
 		env[away] = strings.NewReplacer("nats://", "nats://127.0.0.1:1#", "http://", "http://127.0.0.1:1#").Replace(env[away])
 		env[away], _, _ = strings.Cut(env[away], "#")
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		p, err := service.Open(ctx, load(t, env), "test", "one", nil, logger(t))
+		p, err := service.Open(ctx, &service.Parts{Config: load(t, env), Holder: "one", Logger: logger(t)}, "test", func(error) {})
 		cancel()
 		if err == nil || p != nil {
 			t.Errorf("%s is away and Open = %v, %v", away, p, err)

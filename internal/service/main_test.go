@@ -90,7 +90,7 @@ func load(t *testing.T, env map[string]string) *config.Config {
 // open opens connections as a process of the given name does.
 func open(t *testing.T, env map[string]string, holder string) *service.Parts {
 	t.Helper()
-	p, err := service.Open(t.Context(), load(t, env), "test", holder, prometheus.NewRegistry(), logger(t))
+	p, err := service.Open(t.Context(), &service.Parts{Config: load(t, env), Holder: holder, Registry: prometheus.NewRegistry(), Logger: logger(t)}, "test", func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func explainListen(err error, address, portSetting string) error {
 }
 
 func serve(ctx context.Context, o Options, registry *prometheus.Registry, readiness *Readiness, services []Service) (err error) {
-	parts, err := openParts(ctx, &Parts{Config: o.Config, Registry: registry, Logger: o.Logger, Holder: o.Holder}, o.Name, readiness.starting)
+	parts, err := Open(ctx, &Parts{Config: o.Config, Registry: registry, Logger: o.Logger, Holder: o.Holder}, o.Name, readiness.starting)
 	if err != nil {
 		return err
 	}

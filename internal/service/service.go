@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -41,9 +40,6 @@ const (
 	// maxUnderWay is how many events all ingestors together may have in hand: enough for several to fill the largest
 	// batches. All replicas must agree on it, since they share the consumer, so it depends on no setting.
 	maxUnderWay = 100_000
-	// firstPause and longestPause bound the pauses between two attempts to reach ClickHouse at the start.
-	firstPause   = 50 * time.Millisecond
-	longestPause = 5 * time.Second
 )
 
 // Parts are the connections that services share.
@@ -58,13 +54,9 @@ type Parts struct {
 	Holder string
 }
 
-// Open connects to the broker and the record, waits for both, and brings streams and schema up to date.
-func Open(ctx context.Context, cfg *config.Config, name, holder string, registry *prometheus.Registry, logger *slog.Logger) (*Parts, error) {
-	return openParts(ctx, &Parts{Config: cfg, Registry: registry, Logger: logger, Holder: holder}, name, func(error) {})
-}
-
-// openParts is Open, and tells waiting what it waits for whenever that changes.
-func openParts(ctx context.Context, p *Parts, name string, waiting func(why error)) (*Parts, error) {
+// Open connects to the broker and the record, waits for both, and brings streams and schema up to date. It tells waiting
+// what it waits for whenever that changes.
+func Open(ctx context.Context, p *Parts, name string, waiting func(why error)) (*Parts, error) {
 	st, err := store.Open(store.Options{URL: p.Config.ClickHouseAddress(), Database: p.Config.Database})
 	if err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)
@@ -79,25 +71,16 @@ func openParts(ctx context.Context, p *Parts, name string, waiting func(why erro
 // waitForStore returns once ClickHouse answers, or at once with an error that waiting does not heal.
 func (p *Parts) waitForStore(ctx context.Context, waiting func(why error)) error {
 	address := events.MaskText(p.Config.ClickHouseAddress())
-	pause := firstPause
-	for attempt := 1; ; attempt++ {
-		err := p.Store.Ping(ctx)
-		if err == nil || errors.Is(err, store.ErrDenied) || !errors.Is(err, store.ErrUnavailable) {
-			return err //nolint:wrapcheck // Wrapped by the caller.
-		}
+	err := p.Store.WaitReady(ctx, func(attempt int, err error) {
 		waiting(fmt.Errorf("starting: waiting for ClickHouse at %s: %w", address, err))
 		if attempt%10 == 1 {
 			p.Logger.Warn("ClickHouse does not answer yet", "url", address, "attempt", attempt, "error", err)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // Jitter needs no secrecy.
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w (at %s, waiting for it: %w)", err, address, context.Cause(ctx))
-		}
-		pause = min(2*pause, longestPause)
+	})
+	if err != nil {
+		return fmt.Errorf("ask for ClickHouse at %s: %w", address, err)
 	}
+	return nil
 }
 
 func (p *Parts) connect(ctx context.Context, name string, waiting func(why error)) error {

@@ -181,17 +181,23 @@ func (c *ClickHouse) Ready(ctx context.Context) error {
 }
 
 // WaitReady waits until [ClickHouse.Ping] succeeds: the server may start later than we do. It gives up when the context ends,
-// access is denied, or the version is too old, and then returns the last error.
-func (c *ClickHouse) WaitReady(ctx context.Context) error {
+// access is denied, or the version is too old, and then returns the last error. failed, unless nil, is told each failure
+// that is waited out, with its number from 1.
+func (c *ClickHouse) WaitReady(ctx context.Context, failed func(attempt int, err error)) error {
 	const first, longest = 50 * time.Millisecond, 5 * time.Second
-	for pause := first; ; pause = min(2*pause, longest) {
+	pause := first
+	for attempt := 1; ; attempt++ {
 		err := c.Ping(ctx)
 		if err == nil || errors.Is(err, ErrDenied) || !errors.Is(err, ErrUnavailable) {
 			return err
 		}
+		if failed != nil {
+			failed(attempt, err)
+		}
 		if waitErr := sleep(ctx, pause/2+rand.N(pause/2)); waitErr != nil { //nolint:gosec // Jitter needs no secrecy.
 			return fmt.Errorf("%w (waiting for it: %w)", err, waitErr)
 		}
+		pause = min(2*pause, longest)
 	}
 }
 

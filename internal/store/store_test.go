@@ -74,7 +74,7 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 			t.Errorf("%s: Health = %v, want ErrUnavailable", url, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		err := c.WaitReady(ctx)
+		err := c.WaitReady(ctx, nil)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: WaitReady = %v, want the end of its context", url, err)
@@ -208,7 +208,7 @@ func TestWaitReadyGivesUpWhenAccessIsDenied(t *testing.T) {
 		_, _ = w.Write([]byte("Code: 516. DB::Exception: default: Authentication failed"))
 	}))
 	t.Cleanup(server.Close)
-	if err := open(t, server.URL, "").WaitReady(t.Context()); !errors.Is(err, store.ErrDenied) {
+	if err := open(t, server.URL, "").WaitReady(t.Context(), nil); !errors.Is(err, store.ErrDenied) {
 		t.Errorf("WaitReady = %v, want ErrDenied", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestWaitReadyWaitsForTheServer(t *testing.T) {
 	proxy.silent.Store(true)
 	c := open(t, proxy.URL, "")
 	done := make(chan error, 1)
-	go func() { done <- c.WaitReady(t.Context()) }()
+	go func() { done <- c.WaitReady(t.Context(), nil) }()
 	select {
 	case err := <-done:
 		t.Fatalf("WaitReady = %v before the server was there", err)

@@ -269,10 +269,7 @@ func (c *ClickHouse) buildTasks(ctx context.Context, keys []memory.TaskKey) ([]m
 			}
 			continue
 		}
-		evs := make([]events.Event, len(stored[key]))
-		for i, e := range stored[key] {
-			evs[i] = e.Event
-		}
+		evs := memory.Envelopes(stored[key])
 		closed := wasWritten && row.Closed && row.Events == len(evs)
 		t := memory.BuildTask(evs, closed)
 		// These texts may have passed their time to live in the events.
