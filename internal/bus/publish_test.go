@@ -285,7 +285,7 @@ func TestFullStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	large := func(i int) bus.Message {
-		return bus.Message{Subject: traceSubject, ID: fmt.Sprint("large/", i), Data: make([]byte, 100<<10)}
+		return bus.Message{Subject: traceSubject, ID: fmt.Sprint("large/", i), Data: fmt.Appendf(nil, "%0*d", 100<<10, i)}
 	}
 	var err error
 	stored := 0
