@@ -82,6 +82,17 @@ func (c *calls) distinct() int {
 	return len(c.said)
 }
 
+// total counts what was handled again once more.
+func (c *calls) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, size := range c.sizes {
+		n += size
+	}
+	return n
+}
+
 // metric is the value of a worker's counter or gauge.
 func metric(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
