@@ -1,0 +1,145 @@
+package recall
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+// rank scores what was loaded and orders it, best first: items that hold an exact code of the question before all
+// others, then by score. Items that say the same are one.
+func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, similarity map[string]float64, uses map[string]memory.ItemUse) ranked {
+	now := cmp.Or(q.AsOf, s.o.Clock())
+	ruled := map[string]bool{} // tools that an active rule is about
+	for _, r := range loaded {
+		if r.item.Layer == memory.LayerRule && r.tool != "" {
+			ruled[r.tool] = true
+		}
+	}
+	type entry struct {
+		record
+		exact bool
+	}
+	var entries []entry
+	for id, r := range loaded {
+		c := p.found[id]
+		near := similarity[id]
+		if near < q.MinScore && len(c.exact) == 0 && !c.direct {
+			continue
+		}
+		use := uses[id]
+		first := use.FirstSeen
+		if first.IsZero() {
+			first = r.recorded
+		}
+		age := now.Sub(first)
+		idle := age
+		if !use.LastHit.IsZero() {
+			idle = now.Sub(use.LastHit)
+		}
+		preset := q.Preset
+		if way == WayFact && r.item.Layer == memory.LayerMemory && preset == memory.PresetExperience {
+			preset = memory.PresetFact
+		}
+		r.item.Similarity = near
+		r.item.CreatedAt = first
+		r.item.Score, r.item.Parts = memory.Score(preset, s.o.Weights, memory.Scored{
+			Similarity: near, Confidence: r.Confidence, Importance: r.Importance, Trust: r.Trust, Age: age, Idle: idle, Hits: use.Hits,
+			Failed: r.failed, RuleHit: r.item.Layer == memory.LayerRule || ruled[r.tool],
+		})
+		if c.lexical > 0 {
+			r.item.Parts["words"] = c.lexical
+		}
+		if len(c.exact) > 0 {
+			r.item.Parts["exact_codes"] = float64(len(c.exact))
+		}
+		r.item.Note = joinNotes(r.item.Note, ageNote(age))
+		entries = append(entries, entry{record: r, exact: len(c.exact) > 0})
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		if a.exact != b.exact {
+			if a.exact {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.item.Score, a.item.Score), strings.Compare(a.item.ID, b.item.ID))
+	})
+	out := ranked{notices: p.notices}
+	at := map[string]int{}
+	for _, e := range entries {
+		if i, same := at[e.signature]; same {
+			out.items[i].Seen += e.item.Seen
+			continue
+		}
+		at[e.signature] = len(out.items)
+		out.items = append(out.items, e.item)
+	}
+	return out
+}
+
+// oldAge is the age from which an item says that it is old: whole snapshots are kept for as long (design §10).
+const oldAge = 90 * 24 * time.Hour
+
+func ageNote(age time.Duration) string {
+	if age < oldAge {
+		return ""
+	}
+	return "older than 90 days: check that it still holds"
+}
+
+func joinNotes(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	default:
+		return a + "; " + b
+	}
+}
+
+// answer cuts what was ranked to the number of items and the budget. The first item is always shown, cut if it must be.
+func (s *Service) answer(found ranked, way Way, topK, budget int) Answer {
+	a := Answer{Items: []Item{}, Way: way}
+	for _, item := range found.items {
+		if len(a.Items) == topK {
+			break
+		}
+		tokens := EstimateTokens(item.Text)
+		if a.Tokens+tokens > budget {
+			if len(a.Items) > 0 {
+				continue // a shorter one may still fit
+			}
+			item.Text = cutToTokens(item.Text, budget)
+			tokens = EstimateTokens(item.Text)
+		}
+		a.Items = append(a.Items, item)
+		a.Tokens += tokens
+	}
+	notices := found.notices
+	if len(a.Items) == 0 {
+		notices = append(notices, "nothing is known about this yet")
+	}
+	a.Notice = strings.Join(notices, "; ")
+	return a
+}
+
+// cutToTokens shortens a text to a budget, on a rune.
+func cutToTokens(text string, budget int) string {
+	runes := []rune(text)
+	for low, high := 0, len(runes); ; {
+		if low >= high {
+			return string(runes[:low]) + "…"
+		}
+		middle := (low + high + 1) / 2
+		if EstimateTokens(string(runes[:middle])) < budget {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+}

@@ -1,0 +1,403 @@
+package recall
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+const (
+	// perSearch is how many candidates each search may bring.
+	perSearch = 20
+	// maxRecent is how many memories of an entity are looked at.
+	maxRecent = 50
+	// maxAsOf is how many items of each layer an answer about the past is chosen from.
+	maxAsOf = 5000
+)
+
+// ranked is what was found, best first, before it is cut to the answer.
+type ranked struct {
+	items   []Item
+	notices []string
+}
+
+// pool collects candidates of concurrent searches.
+type pool struct {
+	mu      sync.Mutex
+	found   map[string]*candidate
+	notices []string
+}
+
+// candidate is an item that some search found.
+type candidate struct {
+	id       string
+	layer    memory.Layer
+	lexical  float64
+	exact    []string
+	byVector bool
+	// direct are hits that need no similarity: an entity, a rule, one hop from another.
+	direct bool
+}
+
+func (p *pool) get(id string, layer memory.Layer) *candidate {
+	c := p.found[id]
+	if c == nil {
+		c = &candidate{id: id, layer: layer}
+		p.found[id] = c
+	}
+	return c
+}
+
+func (p *pool) notice(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.notices, text) {
+		p.notices = append(p.notices, text)
+	}
+}
+
+func (p *pool) ids(layer memory.Layer) []string {
+	var ids []string
+	for _, c := range p.found {
+		if c.layer == layer {
+			ids = append(ids, c.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// search answers from candidates of all searches.
+func (s *Service) search(ctx context.Context, q Question, way Way) (ranked, error) {
+	p := &pool{found: map[string]*candidate{}}
+	vector, err := s.collect(ctx, q, way, p)
+	if err != nil {
+		return ranked{}, err
+	}
+	if err := s.follow(ctx, q, p); err != nil {
+		return ranked{}, err
+	}
+	loaded, err := s.load(ctx, q, p)
+	if err != nil {
+		return ranked{}, err
+	}
+	similarity, err := s.similarities(ctx, q, vector, p)
+	if err != nil {
+		return ranked{}, err
+	}
+	uses, err := s.o.Items.Uses(ctx, q.Namespace, slices.Sorted(maps.Keys(loaded)))
+	if err != nil {
+		return ranked{}, fmt.Errorf("count recalls: %w", err)
+	}
+	return s.rank(q, way, p, loaded, similarity, uses), nil
+}
+
+// collect runs the searches side by side. One that is away costs a notice, not the answer, unless it is the record.
+func (s *Service) collect(ctx context.Context, q Question, way Way, p *pool) (vector []float32, err error) {
+	bounded, cancel := context.WithTimeout(ctx, s.o.Deadline)
+	defer cancel()
+	g, gctx := errgroup.WithContext(ctx)
+	if q.Text != "" {
+		if s.o.Embedder == nil {
+			p.notice("no embedding model is configured: answered by words, rules and exact codes only")
+		} else {
+			g.Go(func() error {
+				var err error
+				vector, err = s.byVector(bounded, q, p)
+				return s.optional(gctx, p, "vector search", err)
+			})
+		}
+		g.Go(func() error { return s.byWords(gctx, q, p) })
+	}
+	if wants(q, memory.LayerRule) && way == WayExperience {
+		g.Go(func() error { return s.byRules(gctx, q, p) })
+	}
+	if q.Entity != "" && wants(q, memory.LayerMemory) {
+		g.Go(func() error { return s.byEntity(gctx, q, p) })
+	}
+	if q.TaskType != "" && q.Text == "" && wants(q, memory.LayerSnapshot) {
+		g.Go(func() error { return s.byTags(gctx, q, p) })
+	}
+	if !q.AsOf.IsZero() {
+		g.Go(func() error { return s.everything(gctx, q, p) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return vector, nil
+}
+
+// optional turns the failure of a search that the answer can do without into a notice.
+func (s *Service) optional(ctx context.Context, p *pool, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil { // it is the question that ended
+		return context.Cause(ctx)
+	}
+	s.o.Logger.Warn("a search of a recall failed; answering without it", "search", what, "error", err)
+	why := "is away"
+	if errors.Is(err, context.DeadlineExceeded) {
+		why = "did not answer in time"
+	}
+	p.notice(fmt.Sprintf("%s %s: answered by words, rules and exact codes only", what, why))
+	return nil
+}
+
+func (s *Service) byVector(ctx context.Context, q Question, p *pool) ([]float32, error) {
+	vector, err := s.o.Embedder.Embed(ctx, situationOf(q))
+	if err != nil {
+		return nil, fmt.Errorf("embed the question: %w", err)
+	}
+	if !q.AsOf.IsZero() {
+		return vector, nil // the index knows only the present
+	}
+	queries := []memory.VectorQuery{{Namespace: q.Namespace, Vector: vector, Layers: q.Layers, Limit: perSearch}}
+	if q.TaskType != "" {
+		typed := queries[0]
+		typed.TaskType = q.TaskType
+		queries = append(queries, typed)
+	}
+	for _, query := range queries {
+		hits, err := s.o.Index.Search(ctx, query)
+		if err != nil {
+			return vector, fmt.Errorf("search vectors: %w", err)
+		}
+		p.mu.Lock()
+		for _, hit := range hits {
+			p.get(hit.ID, hit.Layer).byVector = true
+		}
+		p.mu.Unlock()
+	}
+	return vector, nil
+}
+
+// situationOf is the text of a question as situations of snapshots are written: type of task, then what it is about.
+func situationOf(q Question) string {
+	if q.Context == nil {
+		return q.Text
+	}
+	return strings.TrimSpace(strings.Join([]string{q.TaskType, q.Text}, ": "))
+}
+
+func (s *Service) byWords(ctx context.Context, q Question, p *pool) error {
+	hits, err := s.o.Items.Lexical(ctx, memory.LexicalQuery{Namespace: q.Namespace, Text: q.Text, Layers: q.Layers, Limit: perSearch})
+	if err != nil {
+		return fmt.Errorf("search words: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, hit := range hits {
+		c := p.get(hit.ID, hit.Layer)
+		c.lexical, c.exact = hit.Score, hit.Exact
+	}
+	return nil
+}
+
+func (s *Service) byRules(ctx context.Context, q Question, p *pool) error {
+	if q.TaskType == "" {
+		return nil
+	}
+	rules, err := s.o.Items.Rules(ctx, memory.ItemFilter{
+		Namespace: q.Namespace, TaskType: q.TaskType, Statuses: active, AsOf: q.AsOf, Limit: perSearch,
+	})
+	if err != nil {
+		return fmt.Errorf("read rules: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range rules {
+		p.get(r.RuleID, memory.LayerRule).direct = true
+	}
+	return nil
+}
+
+func (s *Service) byEntity(ctx context.Context, q Question, p *pool) error {
+	memories, err := s.o.Items.Memories(ctx, memory.ItemFilter{
+		Namespace: q.Namespace, Entity: q.Entity, Statuses: active, AsOf: q.AsOf, Newest: true, Limit: maxRecent,
+	})
+	if err != nil {
+		return fmt.Errorf("read memories: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range memories {
+		p.get(m.MemoryID, memory.LayerMemory).direct = true
+	}
+	return nil
+}
+
+func (s *Service) byTags(ctx context.Context, q Question, p *pool) error {
+	snapshots, err := s.o.Items.Snapshots(ctx, memory.ItemFilter{
+		Namespace: q.Namespace, TaskType: q.TaskType, Statuses: active, AsOf: q.AsOf, Newest: true, Limit: maxRecent,
+	})
+	if err != nil {
+		return fmt.Errorf("read snapshots: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, snapshot := range snapshots {
+		p.get(snapshot.SnapshotID, memory.LayerSnapshot).direct = true
+	}
+	return nil
+}
+
+// everything makes candidates of all that was active at a moment of the past, since no index knows it.
+func (s *Service) everything(ctx context.Context, q Question, p *pool) error {
+	filter := memory.ItemFilter{Namespace: q.Namespace, Statuses: active, AsOf: q.AsOf, Newest: true, Limit: maxAsOf}
+	snapshots, err := s.o.Items.Snapshots(ctx, filter)
+	if err != nil {
+		return fmt.Errorf("read snapshots: %w", err)
+	}
+	memories, err := s.o.Items.Memories(ctx, filter)
+	if err != nil {
+		return fmt.Errorf("read memories: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, snapshot := range snapshots {
+		p.get(snapshot.SnapshotID, memory.LayerSnapshot)
+	}
+	for _, m := range memories {
+		p.get(m.MemoryID, memory.LayerMemory)
+	}
+	if len(snapshots) == maxAsOf || len(memories) == maxAsOf {
+		p.notices = append(p.notices, fmt.Sprintf("answered from the newest %d items of that time", maxAsOf))
+	}
+	return nil
+}
+
+// follow adds what is one relation away: the canonical item for a merged one, items about the same entity, what a rule
+// was derived from.
+func (s *Service) follow(ctx context.Context, q Question, p *pool) error {
+	if len(p.found) == 0 || !q.AsOf.IsZero() {
+		return nil
+	}
+	relations, err := s.o.Items.Relations(ctx, q.Namespace, slices.Sorted(maps.Keys(p.found)))
+	if err != nil {
+		return fmt.Errorf("read relations: %w", err)
+	}
+	for _, r := range relations {
+		from, known := p.found[r.FromID]
+		if r.Removed || !known {
+			continue
+		}
+		switch r.Kind {
+		case memory.RelationMergedInto, memory.RelationSameEntity:
+			to := p.get(r.ToID, from.layer)
+			to.lexical, to.byVector, to.direct = max(to.lexical, from.lexical), to.byVector || from.byVector, to.direct || from.direct
+			to.exact = cmpSlices(to.exact, from.exact)
+		case memory.RelationDerivedFrom, memory.RelationContradicts, memory.RelationSupersedes:
+		}
+	}
+	return nil
+}
+
+func cmpSlices(a, b []string) []string {
+	if len(a) > 0 {
+		return a
+	}
+	return b
+}
+
+// similarities gives the calibrated similarity of every candidate: from vectors where there are any, else the share of
+// the question's words that the item holds.
+func (s *Service) similarities(ctx context.Context, q Question, vector []float32, p *pool) (map[string]float64, error) {
+	out := make(map[string]float64, len(p.found))
+	for id, c := range p.found {
+		out[id] = c.lexical
+	}
+	if vector == nil {
+		return out, nil
+	}
+	cosines, err := s.o.Items.Similarities(ctx, q.Namespace, s.o.Embedder.Identity(), vector, slices.Sorted(maps.Keys(p.found)), q.AsOf)
+	if err != nil {
+		return nil, fmt.Errorf("compare vectors: %w", err)
+	}
+	for id, cosine := range cosines {
+		out[id] = s.o.Embedder.Calibrated(cosine)
+	}
+	return out, nil
+}
+
+// record is a candidate as the record has it now.
+type record struct {
+	item Item
+	memory.Judged
+	failed    bool
+	signature string // what makes two items say the same
+	tool      string
+	recorded  time.Time
+}
+
+// load reads every candidate from the record. What is not active, or not there, drops out: an index may be stale.
+func (s *Service) load(ctx context.Context, q Question, p *pool) (map[string]record, error) {
+	out := make(map[string]record, len(p.found))
+	filter := func(layer memory.Layer) memory.ItemFilter {
+		return memory.ItemFilter{Namespace: q.Namespace, IDs: p.ids(layer), Statuses: active, AsOf: q.AsOf}
+	}
+	if f := filter(memory.LayerSnapshot); len(f.IDs) > 0 && wants(q, memory.LayerSnapshot) {
+		snapshots, err := s.o.Items.Snapshots(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("read snapshots: %w", err)
+		}
+		for _, snapshot := range snapshots {
+			if snapshot.Reflection != nil {
+				out[snapshot.SnapshotID] = ofSnapshot(snapshot)
+			}
+		}
+	}
+	if f := filter(memory.LayerMemory); len(f.IDs) > 0 && wants(q, memory.LayerMemory) {
+		memories, err := s.o.Items.Memories(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("read memories: %w", err)
+		}
+		now := cmp.Or(q.AsOf, s.o.Clock())
+		for _, m := range memories {
+			if fits(m, q, now) {
+				out[m.MemoryID] = ofMemory(m, now)
+			}
+		}
+	}
+	if f := filter(memory.LayerRule); len(f.IDs) > 0 && wants(q, memory.LayerRule) {
+		rules, err := s.o.Items.Rules(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("read rules: %w", err)
+		}
+		for _, r := range rules {
+			out[r.RuleID] = ofRule(r)
+		}
+	}
+	return out, nil
+}
+
+// fits keeps memories that may be shown: of the types asked for, true now, and either stated or seen often enough.
+func fits(m memory.Memory, q Question, now time.Time) bool {
+	switch {
+	case len(q.MemoryTypes) > 0 && !slices.Contains(q.MemoryTypes, m.MemoryType):
+		return false
+	case m.Operation == memory.OperationDelete:
+		return false
+	case m.ValidTo != nil && !now.Before(*m.ValidTo):
+		return false
+	default:
+		return true
+	}
+}
+
+// active are the statuses that may be shown.
+var active = []memory.ItemStatus{memory.ItemActive}
+
+func wants(q Question, layer memory.Layer) bool {
+	return len(q.Layers) == 0 || slices.Contains(q.Layers, layer)
+}
