@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -21,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hindsight-memory/hindsight/events"
@@ -30,8 +32,9 @@ import (
 var ErrInvalid = errors.New("invalid setting")
 
 // Config holds every setting. The field tags are its documentation: `env` the variable, `key` the place in
-// hindsight.yaml, `default` the built-in value, `help` what it means, `min` and `max` the bounds of numbers and
-// durations, `form` what a text must be like, `secret` that its credentials are never printed.
+// hindsight.yaml, `else` a variable of others that counts when nothing else is set, `default` the built-in value, `help`
+// what it means, `min` and `max` the bounds of numbers and durations, `form` what a text must be like (choices are
+// separated by |), `secret` that it, or the credentials in it, are never printed.
 type Config struct {
 	DataDir   string `env:"HINDSIGHT_DATA_DIR" key:"data_dir" default:"~/.hindsight" form:"path" help:"folder of the embedded engines' data"`
 	Namespace string `env:"HINDSIGHT_NAMESPACE" key:"namespace" default:"default" form:"namespace" help:"namespace of commands that are given none"`
@@ -56,7 +59,29 @@ type Config struct {
 	TaskIdle            time.Duration `env:"HINDSIGHT_TASK_IDLE" key:"task.idle" default:"15m" min:"1s" help:"silence after which an unfinished task is closed"`
 	TaskQuiet           time.Duration `env:"HINDSIGHT_TASK_QUIET" key:"task.quiet" default:"2s" min:"10ms" help:"silence after which a finished task is closed, so that late events still belong to it"`
 	SweepInterval       time.Duration `env:"HINDSIGHT_SWEEP_INTERVAL" key:"task.sweep_interval" default:"1s" min:"10ms" help:"pause between two looks for tasks to close"`
+	ReflectConcurrency  int           `env:"HINDSIGHT_REFLECT_CONCURRENCY" key:"reflect.concurrency" default:"2" min:"1" max:"64" help:"tasks that one reflector works on at once"`
 	LogLevel            string        `env:"HINDSIGHT_LOG_LEVEL" key:"log.level" default:"info" form:"level" help:"debug, info, warn or error"`
+
+	LLMBaseURL      string `env:"HINDSIGHT_LLM_BASE_URL" key:"llm.base_url" secret:"url" help:"OpenAI-compatible endpoint for reflection, such as https://host/v1; empty: the evidence critic alone reflects"`
+	LLMAPIKey       string `env:"HINDSIGHT_LLM_API_KEY" else:"OPENAI_API_KEY" key:"llm.api_key" secret:"key" help:"key of the endpoint for reflection"`
+	ReflectionModel string `env:"REFLECTION_MODEL" key:"llm.reflection_model" help:"model that reflects; needed with an endpoint"`
+
+	Embedder         string `env:"HINDSIGHT_EMBEDDER" key:"embedding.embedder" default:"auto" form:"auto|local|endpoint|none" help:"what turns texts into vectors: local model, endpoint, none (search by words only), or auto: the endpoint if there is one, else the local model if it is there"`
+	EmbeddingBaseURL string `env:"HINDSIGHT_EMBEDDING_BASE_URL" key:"embedding.base_url" secret:"url" help:"OpenAI-compatible endpoint for embeddings"`
+	EmbeddingAPIKey  string `env:"HINDSIGHT_EMBEDDING_API_KEY" else:"OPENAI_API_KEY" key:"embedding.api_key" secret:"key" help:"key of the endpoint for embeddings"`
+	EmbeddingModel   string `env:"EMBEDDING_MODEL" key:"embedding.model" help:"model of the endpoint for embeddings"`
+
+	Recall         string        `env:"HINDSIGHT_RECALL" key:"recall.enabled" default:"on" form:"on|off" help:"off answers every question with nothing"`
+	ControlShare   float64       `env:"HINDSIGHT_CONTROL_SHARE" key:"recall.control_share" default:"0" min:"0" max:"1" help:"share of sessions, 0 to 1, from which lessons and rules are withheld, so that their effect can be measured"`
+	RecallDeadline time.Duration `env:"HINDSIGHT_RECALL_DEADLINE" key:"recall.deadline" default:"2s" min:"50ms" help:"time after which a search that has not answered is left out of an answer"`
+
+	MCPPort    int    `env:"HINDSIGHT_MCP_PORT" key:"mcp.port" default:"8765" min:"1" max:"65535" help:"port of the MCP server, at /mcp"`
+	MCPToolset string `env:"HINDSIGHT_MCP_TOOLSET" key:"mcp.toolset" default:"core" form:"core|full|compat" help:"tools that the MCP server offers: core (8 tools), full, or compat (other names for the same functions)"`
+	MCPURL     string `env:"HINDSIGHT_MCP_URL" key:"mcp.url" secret:"url" help:"MCP server that 'mcp --stdio' passes calls on to; empty: the one on this machine"`
+	Token      string `env:"HINDSIGHT_TOKEN" key:"mcp.token" secret:"key" help:"access token that 'mcp --stdio' presents; see 'hindsight token create'"`
+
+	MergeSchedule  string `env:"HINDSIGHT_MERGE_SCHEDULE" key:"consolidate.merge" default:"@every 1m" form:"schedule" help:"when lessons that say the same are merged (cron, or @every 1m)"`
+	InduceSchedule string `env:"HINDSIGHT_INDUCE_SCHEDULE" key:"consolidate.induce" default:"0 3 * * *" form:"schedule" help:"when rules are drawn from what recurs (cron, UTC)"`
 
 	sources map[string]string
 }
@@ -99,6 +124,13 @@ func Load(getenv func(string) string) (*Config, error) {
 	}
 	for _, f := range fields() {
 		if value := getenv(f.Tag.Get("env")); value != "" {
+			if err := c.set(f, value, fromEnvironment); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, f := range fields() { // Variables of others that mean the same count where nobody said otherwise.
+		if value := getenv(f.Tag.Get("else")); value != "" && c.sources[f.Tag.Get("env")] == fromDefault {
 			if err := c.set(f, value, fromEnvironment); err != nil {
 				return nil, err
 			}
@@ -219,6 +251,19 @@ func (c *Config) set(f reflect.StructField, value, source string) error {
 			return fail(fmt.Sprintf("it must be at most %d", most))
 		}
 		field.SetInt(n)
+	case f.Type.Kind() == reflect.Float64:
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil || math.IsNaN(n) {
+			return fail("it must be a number")
+		}
+		least, most := f.Tag.Get("min"), f.Tag.Get("max")
+		if low, err := strconv.ParseFloat(least, 64); err == nil && n < low {
+			return fail("it must be at least " + least)
+		}
+		if high, err := strconv.ParseFloat(most, 64); err == nil && n > high {
+			return fail("it must be at most " + most)
+		}
+		field.SetFloat(n)
 	default:
 		if what := checkForm(f.Tag.Get("form"), value); what != "" {
 			return fail(what)
@@ -256,6 +301,14 @@ func checkForm(form, value string) string {
 		if strings.Trim(value, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || value == "" || value == "default" {
 			return "it must be of a-z, 0-9 and _, and not 'default'"
 		}
+	case "schedule":
+		if _, err := cron.ParseStandard(value); err != nil {
+			return "it must be a cron line of five fields such as '0 3 * * *', or '@every 1m'"
+		}
+	default:
+		if choices := strings.Split(form, "|"); len(choices) > 1 && !slices.Contains(choices, value) {
+			return "it must be one of " + strings.Join(choices, ", ")
+		}
 	}
 	return ""
 }
@@ -283,12 +336,20 @@ func (c *Config) ClickHouseAddress() string {
 	return cmp.Or(c.ClickHouseURL, fmt.Sprintf("http://127.0.0.1:%d", c.ClickHousePort))
 }
 
+// MCPAddress is where the MCP server answers: the given one, else the one on this machine.
+func (c *Config) MCPAddress() string {
+	return cmp.Or(c.MCPURL, fmt.Sprintf("http://127.0.0.1:%d/mcp", c.MCPPort))
+}
+
 // Settings lists every setting with its value and source; what is secret is masked.
 func (c *Config) Settings() []Setting {
 	var out []Setting
 	for _, f := range fields() {
 		value := fmt.Sprint(reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Interface())
-		if f.Tag.Get("secret") != "" {
+		switch secret := f.Tag.Get("secret"); {
+		case secret == "key" && value != "":
+			value = "***"
+		case secret != "":
 			value = maskURLs(value)
 		}
 		out = append(out, Setting{

@@ -324,7 +324,8 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 			}
 			seen[tag+value] = f.Name
 		}
-		if !strings.HasPrefix(f.Tag.Get("env"), "HINDSIGHT_") {
+		// The names of models are shared with other programs, as the design has them.
+		if env := f.Tag.Get("env"); !strings.HasPrefix(env, "HINDSIGHT_") && !strings.HasSuffix(env, "_MODEL") {
 			t.Errorf("%s: variable %q", f.Name, f.Tag.Get("env"))
 		}
 		if strings.HasSuffix(f.Name, "URL") && f.Tag.Get("secret") == "" {
@@ -337,6 +338,44 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	}
 	if got, want := len(c.Settings()), reflect.TypeFor[config.Config]().NumField()-1; got != want {
 		t.Errorf("Settings lists %d of %d settings", got, want)
+	}
+}
+
+// Keys are never shown, and one that other programs use counts where no own one is set.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, environment{"OPENAI_API_KEY": "sk-other", "HINDSIGHT_EMBEDDING_API_KEY": "sk-own"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.LLMAPIKey != "sk-other" || c.EmbeddingAPIKey != "sk-own" {
+		t.Errorf("keys %q and %q", c.LLMAPIKey, c.EmbeddingAPIKey)
+	}
+	for _, s := range c.Settings() {
+		if strings.Contains(s.Value, "sk-") {
+			t.Errorf("%s shows a key: %q", s.Name, s.Value)
+		}
+	}
+	if got := setting(t, c, "HINDSIGHT_LLM_API_KEY"); got.Value != "***" || got.Source != "environment" {
+		t.Errorf("key shown as %q from %q", got.Value, got.Source)
+	}
+}
+
+func TestChoicesNumbersAndSchedules(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string][2]string{ // a good and a bad one
+		"HINDSIGHT_RECALL": {"off", "no"}, "HINDSIGHT_EMBEDDER": {"none", "gpu"}, "HINDSIGHT_MCP_TOOLSET": {"full", "all"},
+		"HINDSIGHT_CONTROL_SHARE": {"0.25", "1.5"}, "HINDSIGHT_INDUCE_SCHEDULE": {"@every 5m", "daily"},
+	} {
+		if _, err := load(t, environment{name: values[0]}); err != nil {
+			t.Errorf("%s=%s: %v", name, values[0], err)
+		}
+		if _, err := load(t, environment{name: values[1]}); !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=%s: %v, want ErrInvalid naming it", name, values[1], err)
+		}
+	}
+	if _, err := load(t, environment{"HINDSIGHT_CONTROL_SHARE": "NaN"}); !errors.Is(err, config.ErrInvalid) {
+		t.Errorf("a share that is no number: %v", err)
 	}
 }
 
