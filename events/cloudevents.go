@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"mime"
 	"net/url"
 	"slices"
@@ -60,14 +59,14 @@ func Decode(header map[string][]string, body []byte) (Event, error) {
 		return Event{}, fmt.Errorf("%w: content type %s: of the structured formats only %s is read", ErrMalformed, media, mediaCloudEventJSON)
 	case h.binaryMode():
 		return decodeBinary(h, body)
-	case headerless(body):
+	}
+	if e, plain := decodePlain(body); plain { // A native one: it has no specversion.
+		return e, nil
+	}
+	if headerless(body) {
 		return decodeStructured(body)
 	}
-	var e Event
-	if err := e.UnmarshalJSON(body); err != nil {
-		return Event{}, err
-	}
-	return e, nil
+	return decodeFields(body)
 }
 
 // CloudEventID is the event id of a CloudEvent: `ce-` and 32 hexadecimal digits that depend on both source and id.
@@ -235,12 +234,19 @@ type headers map[string]string
 // newHeaders folds the case of names. A header that decides what the event is must not have two values: which of them
 // counts would depend on the order of a map.
 func newHeaders(in map[string][]string) (headers, error) {
-	out := make(headers, len(in))
-	for _, name := range slices.Sorted(maps.Keys(in)) {
-		lower := strings.ToLower(name)
-		if lower != "content-type" && !strings.HasPrefix(lower, ceHeaderPrefix) {
-			continue
+	var names []string
+	for name := range in {
+		if strings.EqualFold(name, "content-type") || len(name) >= len(ceHeaderPrefix) && strings.EqualFold(name[:len(ceHeaderPrefix)], ceHeaderPrefix) {
+			names = append(names, name)
 		}
+	}
+	if len(names) == 0 { // As with nearly every message.
+		return nil, nil
+	}
+	slices.Sort(names)
+	out := make(headers, len(names))
+	for _, name := range names {
+		lower := strings.ToLower(name)
 		for _, value := range in[name] {
 			value = strings.TrimSpace(value)
 			if before, given := out[lower]; given && before != value {

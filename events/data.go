@@ -100,12 +100,14 @@ type Feedback struct {
 }
 
 // DecodeData reads the event's data as T, the data type of its kind. Fields that T does not have are ignored.
-func DecodeData[T any](e Event) (T, error) {
+func DecodeData[T any](e Event) (T, error) { return decodeData[T](e, unmarshal) }
+
+func decodeData[T any](e Event, decode func(raw []byte, v any) error) (T, error) {
 	var v T
 	if len(e.Data) == 0 {
 		return v, nil
 	}
-	if err := unmarshal(e.Data, &v); err != nil {
+	if err := decode(e.Data, &v); err != nil {
 		return v, fmt.Errorf("%w: data of %s %q: %w", ErrInvalid, e.Kind, e.ID, err)
 	}
 	return v, nil

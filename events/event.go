@@ -79,7 +79,9 @@ var ErrMalformed = errors.New("malformed event")
 // Its bytes are what travels; [json.Marshal] around it would escape <, > and & as well.
 func (e Event) MarshalJSON() ([]byte, error) {
 	data := json.RawMessage("{}")
-	if len(e.Data) > 0 {
+	if isCompact(e.Data) {
+		data = e.Data
+	} else if len(e.Data) > 0 {
 		var buf bytes.Buffer
 		if err := json.Compact(&buf, e.Data); err != nil {
 			return nil, fmt.Errorf("encode event %q: field data: %w", e.ID, err)
@@ -124,12 +126,15 @@ func (e Event) wire() []byte {
 		out = append(out, `,"seq":`...)
 		out = strconv.AppendInt(out, e.Seq, 10)
 	}
-	out = append(out, `,"time":`...)
-	out = appendText(out, e.Time.UTC().Format(TimeFormat))
-	out = append(out, `,"kind":`...)
+	out = append(out, `,"time":"`...)
+	out = e.Time.UTC().AppendFormat(out, TimeFormat) // Nothing in it needs escaping.
+	out = append(out, `","kind":`...)
 	out = appendText(out, string(e.Kind))
 	out = append(out, `,"data":`...)
 	out = append(out, e.Data...)
+	if len(e.Extra) == 0 {
+		return append(out, '}')
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.Extra)) {
 		out = append(out, ',')
 		out = appendText(out, name)
@@ -137,6 +142,20 @@ func (e Event) wire() []byte {
 		out = append(out, e.Extra[name]...)
 	}
 	return append(out, '}')
+}
+
+// wireLimit is a number of bytes that [Event.wire] does not exceed.
+func (e Event) wireLimit() int {
+	const (
+		fixed   = 256 // The names of the fields, the time and the number.
+		escaped = 6   // What a byte of a text takes at most.
+	)
+	texts := len(e.ID) + len(e.Namespace) + len(e.AgentID) + len(e.SessionID) + len(e.UserID) + len(e.TaskID) + len(e.GoalID) + len(e.Kind)
+	size := fixed + escaped*texts + len(e.Data)
+	for name, value := range e.Extra {
+		size += escaped*len(name) + len(value) + len(`,"":`)
+	}
+	return size
 }
 
 // appendText appends a JSON string.
@@ -165,12 +184,25 @@ func encode(v any) ([]byte, error) {
 // UnmarshalJSON reads an envelope. It checks form only (types, time); [Event.Validate] checks meaning.
 // Names are matched exactly, null stands for an absent field, and a time without a zone is taken as UTC.
 func (e *Event) UnmarshalJSON(raw []byte) error {
+	out, plain := decodePlain(raw)
+	if !plain {
+		var err error
+		if out, err = decodeFields(raw); err != nil {
+			return err
+		}
+	}
+	*e = out
+	return nil
+}
+
+// decodeFields reads any envelope.
+func decodeFields(raw []byte) (Event, error) {
 	var fields map[string]json.RawMessage
 	if err := unmarshal(raw, &fields); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+		return Event{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if fields == nil {
-		return fmt.Errorf("%w: it is null, not an object", ErrMalformed)
+		return Event{}, fmt.Errorf("%w: it is null, not an object", ErrMalformed)
 	}
 	var out Event
 	var when, kind string
@@ -189,14 +221,14 @@ func (e *Event) UnmarshalJSON(raw []byte) error {
 		{"kind", &kind},
 	} {
 		if err := takeText(fields, f.name, f.into); err != nil {
-			return err
+			return Event{}, err
 		}
 	}
 	out.Kind = Kind(kind)
 	if value, given := fields["seq"]; given {
 		delete(fields, "seq")
 		if err := json.Unmarshal(value, &out.Seq); err != nil {
-			return fmt.Errorf("%w: field seq: %w", ErrMalformed, err)
+			return Event{}, fmt.Errorf("%w: field seq: %w", ErrMalformed, err)
 		}
 	}
 	if data := fields["data"]; len(data) > 0 && string(data) != "null" {
@@ -206,15 +238,14 @@ func (e *Event) UnmarshalJSON(raw []byte) error {
 	if when != "" {
 		t, err := ParseTime(when)
 		if err != nil {
-			return fmt.Errorf("%w: field time: %w", ErrMalformed, err)
+			return Event{}, fmt.Errorf("%w: field time: %w", ErrMalformed, err)
 		}
 		out.Time = t
 	}
 	if len(fields) > 0 {
 		out.Extra = fields
 	}
-	*e = out
-	return nil
+	return out, nil
 }
 
 // ParseTime reads RFC 3339 with or without a fraction and, for producers that leave the zone out, without a zone,

@@ -15,3 +15,12 @@ func unmarshal(raw []byte, v any) error {
 	}
 	return json.Unmarshal(raw, v) //nolint:wrapcheck // A drop-in for json.Unmarshal.
 }
+
+// peek is unmarshal without copies: the texts and raw values in v are those in raw. It is for a v that is looked at and
+// dropped while raw stays as it is.
+func peek(raw []byte, v any) error {
+	if rest, err := fast.Parse(raw, v, fast.ZeroCopy); err == nil && len(rest) == 0 {
+		return nil
+	}
+	return json.Unmarshal(raw, v) //nolint:wrapcheck // A drop-in for json.Unmarshal.
+}

@@ -22,12 +22,39 @@ import (
 // text and longer becomes the beginning of its JSON), repairs broken UTF-8, and validates. The error is [ErrInvalid],
 // or [ErrTooLarge] for an event over [MaxEventBytes] even then. now is the clock of the door.
 //
-// A complete event gives the same bytes every time, and preparing it again changes nothing.
+// A complete event gives the same bytes every time, and preparing it again changes nothing. The data of the event that
+// is returned may be the very bytes that were given.
 func Prepare(e Event, now time.Time) (Event, []byte, error) {
+	e, err := prepare(e, now)
+	if err != nil {
+		return Event{}, nil, err
+	}
+	raw := e.wire()
+	if len(raw) > MaxEventBytes {
+		return Event{}, nil, fmt.Errorf("%w: event %q has %d bytes, at most %d are allowed: shorten its data or split it into several events",
+			ErrTooLarge, e.ID, len(raw), MaxEventBytes)
+	}
+	return e, raw, nil
+}
+
+// Accept is [Prepare] for whoever stores the event and has no use for its bytes on the wire, which it does not make
+// unless it must to know their number.
+func Accept(e Event, now time.Time) (Event, error) {
+	e, err := prepare(e, now)
+	if err != nil {
+		return Event{}, err
+	}
+	if e.wireLimit() > MaxEventBytes {
+		e, _, err = Prepare(e, now)
+	}
+	return e, err
+}
+
+func prepare(e Event, now time.Time) (Event, error) {
 	if e.ID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return Event{}, nil, fmt.Errorf("make an event id: %w", err)
+			return Event{}, fmt.Errorf("make an event id: %w", err)
 		}
 		e.ID = id.String()
 	}
@@ -41,38 +68,36 @@ func Prepare(e Event, now time.Time) (Event, []byte, error) {
 	if len(bytes.TrimSpace(e.Data)) == 0 || string(bytes.TrimSpace(e.Data)) == "null" {
 		e.Data = json.RawMessage("{}")
 	}
-	data, err := compact(e.Data)
-	if err != nil {
-		return Event{}, nil, fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
+	if !isCompact(e.Data) || e.Data[0] != '{' { // Else it has the shape already, too.
+		data, err := compact(e.Data)
+		if err != nil {
+			return Event{}, fmt.Errorf("%w: data is not a JSON object", ErrInvalid)
+		}
+		if err := validateShape(data); err != nil {
+			return Event{}, err
+		}
+		e.Data = data
 	}
-	if err := validateShape(data); err != nil {
-		return Event{}, nil, err
-	}
-	e.Data = prepareData(e.Kind, data)
+	e.Data = prepareData(e.Kind, e.Data)
 	if len(e.Extra) > 0 {
 		extra := make(map[string]json.RawMessage, len(e.Extra))
 		for _, name := range slices.Sorted(maps.Keys(e.Extra)) { // In order, should two names become one.
 			safe := MaskText(toUTF8(name))
 			value, err := compact(e.Extra[name])
 			if err != nil {
-				return Event{}, nil, fmt.Errorf("%w: extra field %q is not JSON", ErrInvalid, safe)
+				return Event{}, fmt.Errorf("%w: extra field %q is not JSON", ErrInvalid, safe)
 			}
 			extra[safe] = cutStrings(MaskField(name, value))
 		}
 		e.Extra = extra
 	}
 	if err := e.validateEnvelope(now); err != nil {
-		return Event{}, nil, err
+		return Event{}, err
 	}
 	if err := validateKind(e); err != nil {
-		return Event{}, nil, err
+		return Event{}, err
 	}
-	raw := e.wire()
-	if len(raw) > MaxEventBytes {
-		return Event{}, nil, fmt.Errorf("%w: event %q has %d bytes, at most %d are allowed: shorten its data or split it into several events",
-			ErrTooLarge, e.ID, len(raw), MaxEventBytes)
-	}
-	return e, raw, nil
+	return e, nil
 }
 
 func prepareData(kind Kind, data json.RawMessage) json.RawMessage {
@@ -99,6 +124,9 @@ func compact(raw json.RawMessage) (json.RawMessage, error) {
 // cutStrings cuts the texts in valid JSON that are too long, and writes those with surrogate escapes anew: half a pair
 // is U+FFFD from here on, since strict readers refuse it.
 func cutStrings(raw json.RawMessage) json.RawMessage {
+	if len(raw) <= MaxTextBytes && !bytes.Contains(raw, []byte(`\ud`)) && !bytes.Contains(raw, []byte(`\uD`)) {
+		return raw
+	}
 	return eachString(raw, func(literal []byte) []byte {
 		surrogates := bytes.Contains(literal, []byte(`\ud`)) || bytes.Contains(literal, []byte(`\uD`))
 		if !surrogates && len(literal) <= MaxTextBytes {

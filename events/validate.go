@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -38,19 +37,33 @@ var (
 	ErrTooLarge = errors.New("event too large")
 )
 
-var (
-	namespacePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}(\.[a-z0-9_-]{1,64})?$`)
-	kindPattern      = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
-)
+// maxTokenBytes bounds a kind and each part of a namespace, which are tokens of subjects.
+const maxTokenBytes = 64
 
 // ValidateNamespace checks a namespace: `tenant` or `tenant.team`, each 1 to 64 of a-z, 0-9, _ and -.
 func ValidateNamespace(ns string) error {
-	if !namespacePattern.MatchString(ns) {
+	tenant, team, found := strings.Cut(ns, ".")
+	if !isToken(tenant, true) || found && !isToken(team, true) {
 		return fmt.Errorf("%w: namespace %q: it must be `tenant` or `tenant.team`, each 1 to 64 characters of a-z, 0-9, _ and -",
 			ErrInvalid, ns)
 	}
 	return nil
 }
+
+// isToken reports whether s is 1 to 64 of a-z, 0-9 and _, and of - where dash says so.
+func isToken(s string, dash bool) bool {
+	if s == "" || len(s) > maxTokenBytes {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isLowerLetter(c) && !isDigit(c) && c != '_' && (c != '-' || !dash) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLowerLetter(c byte) bool { return c >= 'a' && c <= 'z' }
 
 // Validate checks the event against the contract; now is the receiver's clock. The error is [ErrInvalid].
 func (e Event) Validate(now time.Time) error {
@@ -85,7 +98,7 @@ func (e Event) validateEnvelope(now time.Time) error {
 	if strings.TrimSpace(e.ID) != e.ID {
 		return fmt.Errorf("%w: id %q begins or ends with white space", ErrInvalid, e.ID)
 	}
-	if !kindPattern.MatchString(string(e.Kind)) {
+	if !isToken(string(e.Kind), false) || !isLowerLetter(e.Kind[0]) {
 		return fmt.Errorf("%w: kind %q: it must be 1 to 64 characters of a-z, 0-9 and _, beginning with a letter", ErrInvalid, e.Kind)
 	}
 	if e.Seq < 0 {
@@ -99,6 +112,9 @@ func (e Event) validateEnvelope(now time.Time) error {
 
 // validateExtra keeps unknown fields from spoiling the envelope: they may neither shadow a known field nor be no JSON.
 func validateExtra(extra map[string]json.RawMessage) error {
+	if len(extra) == 0 {
+		return nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		switch value := extra[name]; {
 		case slices.Contains(wireFields(), name):
@@ -167,7 +183,7 @@ func validateShape(data json.RawMessage) error {
 func validateKind(e Event) error {
 	switch e.Kind {
 	case KindTaskStarted:
-		_, err := DecodeData[TaskStarted](e)
+		_, err := decodeData[TaskStarted](e, peek)
 		return err
 	case KindMessage:
 		return validateMessage(e)
@@ -185,7 +201,7 @@ func validateKind(e Event) error {
 }
 
 func validateMessage(e Event) error {
-	m, err := DecodeData[Message](e)
+	m, err := decodeData[Message](e, peek)
 	if err != nil {
 		return err
 	}
@@ -193,7 +209,7 @@ func validateMessage(e Event) error {
 }
 
 func validateStep(e Event) error {
-	s, err := DecodeData[StepFinished](e)
+	s, err := decodeData[StepFinished](e, peek)
 	if err != nil {
 		return err
 	}
@@ -216,7 +232,7 @@ func validateStep(e Event) error {
 }
 
 func validateFinish(e Event) error {
-	f, err := DecodeData[TaskFinished](e)
+	f, err := decodeData[TaskFinished](e, peek)
 	if err != nil {
 		return err
 	}
@@ -228,7 +244,7 @@ func validateFinish(e Event) error {
 }
 
 func validateFeedback(e Event) error {
-	f, err := DecodeData[Feedback](e)
+	f, err := decodeData[Feedback](e, peek)
 	if err != nil {
 		return err
 	}
