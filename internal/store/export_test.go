@@ -2,3 +2,6 @@ package store
 
 // SetMaxRead makes reads of tasks small, since a test should not store what is too much for real.
 func (c *ClickHouse) SetMaxRead(bytes int) { c.maxRead = bytes }
+
+// IndexFromTheFirst makes the HNSW index before there is any entry, asks it always, and indexes each part at once.
+func (v *Vectors) IndexFromTheFirst() { v.indexFrom, v.indexParts = 0, true }
