@@ -1,0 +1,807 @@
+package memory
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hindsight-memory/hindsight/events"
+)
+
+// FindingKind says why a decision matters.
+type FindingKind string
+
+// Kinds of findings.
+const (
+	// FindingRepaired is a call that failed and what made it work.
+	FindingRepaired FindingKind = "repaired_failure"
+	// FindingUnrepaired is a call that failed and was never made to work.
+	FindingUnrepaired FindingKind = "unrepaired_failure"
+	// FindingRepeated is an unrepaired failure that was tried again unchanged.
+	FindingRepeated FindingKind = "repeated_failure"
+	// FindingDiverged is what a failed task did otherwise than tasks of the same goal that succeeded.
+	FindingDiverged FindingKind = "diverged_from_success"
+	// FindingLastWrite is the last change of a failed task of which no more is known.
+	FindingLastWrite FindingKind = "last_write_of_failure"
+	// FindingCorrection is a step that a user corrected.
+	FindingCorrection FindingKind = "correction"
+	// FindingDecisive is the step that made the difference in a task that succeeded where others failed.
+	FindingDecisive FindingKind = "decisive_success"
+)
+
+// FindingKinds lists all kinds of findings.
+func FindingKinds() []FindingKind {
+	return []FindingKind{
+		FindingRepaired, FindingUnrepaired, FindingRepeated, FindingDiverged, FindingLastWrite, FindingCorrection, FindingDecisive,
+	}
+}
+
+// Reasons for which something is not kept, to count by.
+const (
+	DropEnvironment  = "environment"
+	DropTransient    = "transient"
+	DropNotImportant = "not_important"
+	DropSameError    = "same_error_in_task"
+	DropProvisional  = "provisional"
+	DropKnown        = "known_from_sibling"
+)
+
+// Finding is a decision that matters, with what the trace shows about it and nothing else.
+type Finding struct {
+	Kind FindingKind
+	// Step is the decision; Working is the call that worked, of this task or a sibling.
+	Step    Step
+	Working *Step
+	// Error is the abstracted text of the error, without its boilerplate; Signature what it groups by.
+	Error     string
+	Signature string
+	// Repeats counts the calls of the task that failed with this error, and Unchanged those that repeated another's
+	// parameters.
+	Repeats   int
+	Unchanged int
+	// Changes are what the working call has otherwise, the most telling first.
+	Changes []Change
+	// Before are tools that were called between the failing and the working call and that the latter needed.
+	Before []string
+	// Instead is another tool that served the same purpose, with the parameters it was given.
+	Instead           string
+	InsteadParameters []string
+	// Look is a tool that reads what the failing call was about.
+	Look string
+	// Missing are parameters that the error says are required; Uneven are two lists that the error says must match.
+	Missing []string
+	Uneven  []string
+	// Left and Extra are tools that successful siblings called and this task did not, and the other way round.
+	Left, Extra []string
+	// Siblings counts the tasks that were compared with.
+	Siblings int
+	// Total are numbers that must add up to what the error names.
+	Total string
+	// Goal is the abstracted goal of the task, cut, and Reason why the task is said to have failed.
+	Goal, Reason string
+	TaskType     string
+	// HandOver is true when the step gave the task to a person.
+	HandOver bool
+	// Said is what the user said, cut, for a correction.
+	Said string
+	// TaskFailed is true when the task is known to have failed.
+	TaskFailed bool
+
+	CauseClass        CauseClass
+	Situation         string
+	Evidence          []string
+	Trust             Trust
+	Importance        float64
+	ImportanceReasons []string
+	Confidence        float64
+	ConfidenceReasons []string
+	// EvidenceText is what the evidence says, for checking that a lesson says no more.
+	EvidenceText string
+	// Vocabulary are the names of tools and parameters in it.
+	Vocabulary []string
+}
+
+// Stated is something that a user explicitly asked to remember.
+type Stated struct {
+	EventID    string
+	Ordinal    int
+	MemoryType MemoryType
+	Entity     string
+	Value      string
+	// Content is the user's sentence.
+	Content string
+	// OnPurpose is true when the user asked for it to be remembered, false for a preference said in passing.
+	OnPurpose bool
+	Turn      int
+}
+
+// Analysis is what is to be learnt from one task.
+type Analysis struct {
+	Language Language
+	Findings []Finding
+	Stated   []Stated
+	// Dropped counts what was not kept, by reason.
+	Dropped map[string]int
+}
+
+// AnalysisOptions adjust [Analyse]; the zero value is the default.
+type AnalysisOptions struct {
+	// Known holds "tool\x00signature" of errors that are remembered already.
+	Known map[string]bool
+	// MinImportance is the threshold under which nothing is kept; 0 means [DefaultMinImportance].
+	MinImportance float64
+}
+
+// KnownKey names an error in [AnalysisOptions.Known].
+func KnownKey(tool, signature string) string { return tool + "\x00" + signature }
+
+// Analyse picks the decisions of a task that matter and says what the trace shows about each. Siblings are tasks of the
+// same goal; those that succeeded show what the task could have done. evs are the events of the task.
+//
+// Calls by a user are messages and never decisions. Faults of the environment are no lessons.
+func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOptions) Analysis {
+	a := analyser{task: task, opts: opts, line: timeline(task, evs), out: Analysis{Dropped: map[string]int{}}}
+	a.opts.MinImportance = cmp.Or(opts.MinImportance, DefaultMinImportance)
+	for _, s := range siblings {
+		if s.TaskID == task.TaskID || task.GoalID == "" || s.GoalID != task.GoalID || s.Namespace != task.Namespace {
+			continue
+		}
+		switch {
+		case s.Status == events.StatusSuccess && s.Certainty != CertaintyInferred:
+			a.succeeded = append(a.succeeded, s)
+		case failed(s):
+			a.failedBefore = append(a.failedBefore, s)
+		}
+	}
+	for _, e := range evs {
+		if e.Kind == events.KindTaskFinished {
+			a.finished = e.ID
+		}
+	}
+	a.out.Language = LanguageOf(append([]string{task.Goal}, a.userTexts()...)...)
+	a.failures()
+	a.corrections()
+	a.outcome()
+	for i := range a.out.Findings {
+		a.complete(&a.out.Findings[i])
+	}
+	a.out.Findings = slices.DeleteFunc(a.out.Findings, func(f Finding) bool {
+		reason := ""
+		switch {
+		case f.Importance < a.opts.MinImportance:
+			reason = DropNotImportant
+		case !task.Closed && f.Kind != FindingCorrection && f.Kind != FindingRepaired && f.Kind != FindingUnrepaired && f.Kind != FindingRepeated:
+			reason = DropProvisional
+		default:
+			return false
+		}
+		a.out.Dropped[reason]++
+		return true
+	})
+	a.out.Stated = statedIn(a.line)
+	return a.out
+}
+
+// failed reports a task whose failure somebody saw.
+func failed(t Task) bool { return t.Status == events.StatusFailure && t.Certainty != CertaintyInferred }
+
+// moment is one thing that happened: a step of the agent or a message.
+type moment struct {
+	step    int // index into the task's steps, or -1
+	message events.Message
+	eventID string
+}
+
+// timeline puts steps and messages in one order.
+func timeline(task Task, evs []events.Event) []moment {
+	at := make(map[string]int, len(task.Steps))
+	for i, s := range task.Steps {
+		at[s.EventID] = i
+	}
+	var out []moment
+	for _, e := range distinctInOrder(evs) {
+		switch e.Kind {
+		case events.KindStepFinished:
+			if i, is := at[e.ID]; is {
+				out = append(out, moment{step: i, eventID: e.ID})
+			}
+		case events.KindMessage:
+			if m, err := events.DecodeData[events.Message](e); err == nil && !callByUser.MatchString(m.Content) {
+				out = append(out, moment{step: -1, message: m, eventID: e.ID})
+			}
+		case events.KindFeedback:
+			if f, err := events.DecodeData[events.Feedback](e); err == nil && f.Kind == events.FeedbackCorrection {
+				out = append(out, moment{step: -2, message: events.Message{Role: f.Target, Content: cmp.Or(f.Comment, events.Text(f.Value))}, eventID: e.ID})
+			}
+		case events.KindTaskStarted, events.KindTaskFinished, events.KindItemWritten, events.KindItemChanged, events.KindRecallServed:
+		default:
+		}
+	}
+	return out
+}
+
+// callByUser is a call that a simulated user made, told as a message.
+var callByUser = regexp.MustCompile(`^[A-Za-z_][\w.-]* \{.*\} → `)
+
+type analyser struct {
+	task                    Task
+	opts                    AnalysisOptions
+	line                    []moment
+	succeeded, failedBefore []Task
+	out                     Analysis
+	toolError               bool
+	finished                string // the event that ended the task
+}
+
+func (a *analyser) userTexts() []string {
+	var out []string
+	for _, m := range a.line {
+		if m.step == -1 && m.message.Role == events.RoleUser {
+			out = append(out, m.message.Content)
+		}
+	}
+	return out
+}
+
+// failures looks at every failing call of the agent. Those with one tool and error are one finding, at the last of them.
+func (a *analyser) failures() {
+	steps := a.task.Steps
+	type group struct{ at []int }
+	byError := map[string]*group{}
+	var order []string
+	for i, s := range steps {
+		if s.Status != events.StatusFailure {
+			continue
+		}
+		a.toolError = true
+		if EnvironmentFault(s.ErrorType, errorText(s)) == FaultOutage {
+			a.out.Dropped[DropEnvironment]++
+			continue
+		}
+		key := KnownKey(s.Tool, ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType, s.Result)))
+		if byError[key] == nil {
+			byError[key] = &group{}
+			order = append(order, key)
+		} else {
+			a.out.Dropped[DropSameError]++
+		}
+		byError[key].at = append(byError[key].at, i)
+	}
+	for _, key := range order {
+		a.failure(byError[key].at)
+	}
+}
+
+func (a *analyser) failure(at []int) {
+	steps := a.task.Steps
+	last := at[len(at)-1]
+	// The last of them that was repaired counts; a later one that was not is then a slip of the same kind.
+	var repair *Finding
+	for n := len(at) - 1; n >= 0 && repair == nil; n-- {
+		repair = a.repair(at[n])
+		if repair != nil {
+			last = at[n]
+		}
+	}
+	s := steps[last]
+	f := Finding{Kind: FindingUnrepaired, Step: s, Trust: TrustAgentInferred}
+	if repair == nil {
+		repair = a.siblingRepair(s)
+	}
+	if repair != nil {
+		f = *repair
+	}
+	if EnvironmentFault(s.ErrorType, errorText(s)) == FaultTimeout && !askedForLess(f.Changes) {
+		a.out.Dropped[DropEnvironment]++
+		return
+	}
+	if f.Kind == FindingRepaired && len(f.Changes) == 0 && len(f.Before) == 0 && f.Instead == "" {
+		a.out.Dropped[DropTransient]++ // The very same call worked later and nothing shows why.
+		return
+	}
+	f.Repeats = len(at)
+	for n, i := range at[1:] {
+		f.Evidence = append(f.Evidence, steps[i].EventID)
+		if slices.ContainsFunc(at[:n+1], func(j int) bool { return canonical(steps[j].Parameters) == canonical(steps[i].Parameters) }) {
+			f.Unchanged++
+		}
+	}
+	f.Evidence = append(f.Evidence, steps[at[0]].EventID)
+	if f.Kind == FindingUnrepaired && f.Unchanged > 0 {
+		f.Kind = FindingRepeated
+	}
+	a.explain(&f)
+	a.out.Findings = append(a.out.Findings, f)
+}
+
+// askedForLess reports changes that could make a call finish in time.
+func askedForLess(changes []Change) bool {
+	return slices.ContainsFunc(changes, func(c Change) bool {
+		return c.Kind == ChangeAdded || c.Kind == ChangeClauses || c.Kind == ChangeCount || c.Kind == ChangeRemoved
+	})
+}
+
+func errorText(s Step) string { return cmp.Or(s.ErrorMessage, s.Result, s.ErrorType) }
+
+// maxReach is how many calls of the agent may lie between a failure and its repair.
+const maxReach = 15
+
+// repair looks for the call that made a failing one work.
+func (a *analyser) repair(i int) *Finding {
+	steps := a.task.Steps
+	s := steps[i]
+	for j := i + 1; j < len(steps) && j <= i+maxReach; j++ {
+		w := steps[j]
+		if w.Tool != s.Tool || w.Status != events.StatusSuccess || looksFailed(w) {
+			continue
+		}
+		f := &Finding{Kind: FindingRepaired, Step: s, Working: &w, Trust: TrustAgentInferred}
+		f.Changes = differences(s.Parameters, w.Parameters, errorText(s))
+		a.trace(f.Changes, i, j)
+		if !sameAttempt(s, w, f.Changes) {
+			continue
+		}
+		f.Evidence = []string{s.EventID, w.EventID}
+		for _, c := range f.Changes {
+			if c.sourceEvent != "" {
+				f.Evidence = append(f.Evidence, c.sourceEvent)
+			}
+		}
+		if len(f.Changes) == 0 {
+			for _, between := range steps[i+1 : j] {
+				if between.Status == events.StatusSuccess && between.Tool != s.Tool && !IsRead(between.Tool, commandOf(between)) && !slices.Contains(f.Before, between.Tool) {
+					f.Before = append(f.Before, between.Tool)
+					f.Evidence = append(f.Evidence, between.EventID)
+				}
+			}
+		}
+		return f
+	}
+	return a.otherTool(i)
+}
+
+// siblingRepair looks for the call in tasks of the same goal that succeeded.
+func (a *analyser) siblingRepair(s Step) *Finding {
+	for _, t := range a.succeeded {
+		for _, w := range writes(t) {
+			if w.Tool != s.Tool {
+				continue
+			}
+			changes := slices.DeleteFunc(differences(s.Parameters, w.Parameters, errorText(s)), func(c Change) bool { return !c.Related || vague(c) && c.Kind == ChangeValue })
+			if len(changes) > 0 {
+				return &Finding{
+					Kind: FindingRepaired, Step: s, Working: &w, Changes: changes, Siblings: len(a.succeeded), Trust: TrustAgentInferred,
+					Evidence: []string{s.EventID, w.EventID},
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// looksFailed reports a result that says error although the call is said to have worked.
+func looksFailed(s Step) bool {
+	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(s.Result)), "error")
+}
+
+// sameAttempt tells whether a later call tries the same as a failing one: it shares values with it, or what it has
+// otherwise is known to have come as an answer to the failure.
+func sameAttempt(s, w Step, changes []Change) bool {
+	if len(changes) == 0 {
+		return true
+	}
+	a, b := flatten(s.Parameters).values(), flatten(w.Parameters).values()
+	shared := 0
+	for v := range a {
+		if b[v] {
+			shared++
+		}
+	}
+	if len(a) > 1 && shared*3 >= len(a) {
+		return true
+	}
+	for _, c := range changes {
+		switch {
+		case c.Kind == ChangeRenamed, c.Kind == ChangeType, c.Kind == ChangeFormat, c.Kind == ChangeTotal, c.Kind == ChangeClauses:
+			return true
+		case c.Source == SourceError:
+			return true
+		case (c.Kind == ChangeAdded || c.Kind == ChangeRemoved) && (shared > 0 || len(a) == 0):
+			return true
+		case (c.Source == SourceTool || c.Source == SourceUser) && len(a) <= 1:
+			return true
+		case len(a) <= 1 && near(c.newValues, a):
+			return true
+		}
+	}
+	return false
+}
+
+// near reports that one of the values is like one of the old ones: a part of it or around it.
+func near(values []string, old map[string]bool) bool {
+	for _, v := range values {
+		for o := range old {
+			x, y := bareText(v), bareText(o)
+			if len(x) > 2 && len(y) > 2 && x != y && (strings.Contains(x, y) || strings.Contains(y, x)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// trace finds out where the new values of a working call came from.
+func (a *analyser) trace(changes []Change, i, j int) {
+	steps := a.task.Steps
+	from := slices.IndexFunc(a.line, func(m moment) bool { return m.eventID == steps[i].EventID })
+	to := slices.IndexFunc(a.line, func(m moment) bool { return m.eventID == steps[j].EventID })
+	for k := range changes {
+		c := &changes[k]
+		if freeText.MatchString(c.Parameter) {
+			continue
+		}
+		for _, v := range c.newValues {
+			if utf8.RuneCountInString(v) < 3 && len(numbersIn(v)) == 0 || len(v) < 2 {
+				continue
+			}
+			if holds(errorText(steps[i]), v) {
+				c.Source = SourceError
+				break
+			}
+			for at := to - 1; at > from && c.Source == SourceUnknown; at-- {
+				m := a.line[at]
+				switch {
+				case m.step >= 0 && steps[m.step].Status == events.StatusSuccess && holds(steps[m.step].Result, v):
+					c.Source, c.SourceTool, c.sourceEvent = SourceTool, steps[m.step].Tool, m.eventID
+				case m.step == -1 && m.message.Role == events.RoleUser && holds(m.message.Content, v):
+					c.Source, c.sourceEvent = SourceUser, m.eventID
+				}
+			}
+			for at := from - 1; at >= 0 && c.Source == SourceUnknown; at-- {
+				if m := a.line[at]; m.step >= 0 && steps[m.step].Status == events.StatusSuccess && holds(steps[m.step].Result, v) {
+					c.Source, c.SourceTool, c.sourceEvent = SourceEarlier, steps[m.step].Tool, m.eventID
+				}
+			}
+			if c.Source != SourceUnknown {
+				break
+			}
+		}
+	}
+}
+
+// holds reports whether a text holds a value as a whole word; numbers count equal with and without decimals.
+func holds(text, value string) bool {
+	for from := 0; ; {
+		i := strings.Index(text[from:], value)
+		if i < 0 {
+			return false
+		}
+		start, end := from+i, from+i+len(value)
+		before, _ := utf8.DecodeLastRuneInString(text[:start])
+		after, _ := utf8.DecodeRuneInString(text[end:])
+		if !wordRune(before) && (!wordRune(after) || after == '.') {
+			return true
+		}
+		from = start + 1
+	}
+}
+
+func wordRune(r rune) bool {
+	return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+// otherTool looks for another tool that did what the failing one could not: of like name, or given the same arguments.
+func (a *analyser) otherTool(i int) *Finding {
+	steps := a.task.Steps
+	s := steps[i]
+	if slices.ContainsFunc(steps[i+1:], func(w Step) bool { return w.Tool == s.Tool && w.Status == events.StatusSuccess }) {
+		return nil
+	}
+	mine := flatten(s.Parameters).values()
+	for j := i + 1; j < len(steps) && j <= i+4; j++ {
+		w := steps[j]
+		if w.Tool == s.Tool || w.Status != events.StatusSuccess || looksFailed(w) || IsRead(w.Tool, commandOf(w)) != IsRead(s.Tool, commandOf(s)) || isThought(w.Tool) {
+			continue
+		}
+		theirs := flatten(w.Parameters).values()
+		shared := 0
+		for v := range mine {
+			if theirs[v] {
+				shared++
+			}
+		}
+		alike := sameByName(s.Tool, w.Tool)
+		if !alike && (shared < 2 || shared*3 < len(mine)*2) {
+			continue
+		}
+		return &Finding{
+			Kind: FindingRepaired, Step: s, Working: &w, Trust: TrustAgentInferred, Instead: w.Tool,
+			InsteadParameters: topParameters(w), Evidence: []string{s.EventID, w.EventID},
+		}
+	}
+	return nil
+}
+
+// sameByName reports names that differ only in how: find_user_by_email, find_user_by_name.
+func sameByName(x, y string) bool {
+	a, b := nameWords(x), nameWords(y)
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	if n < 3 {
+		return false
+	}
+	return slices.Contains([]string{"by", "with", "from", "via", "using", "in"}, a[n-1])
+}
+
+func topParameters(s Step) []string { return TopParameters(s.Parameters) }
+
+// TopParameters names the members of a call's parameters.
+func TopParameters(parameters json.RawMessage) []string {
+	f := flatten(parameters)
+	var out []string
+	for _, p := range f.paths() {
+		head, _, _ := strings.Cut(p, ".")
+		head = strings.TrimSuffix(head, "[]")
+		if !slices.Contains(out, head) {
+			out = append(out, head)
+		}
+	}
+	return out
+}
+
+var (
+	requiredPydantic = regexp.MustCompile(`(?m)^([A-Za-z_][\w.]*)\s+(?i:field required)`)
+	requiredName     = regexp.MustCompile("(?i)(?:missing|required)(?: required)?(?: keyword-only| positional)?(?: argument| parameter| field| property| key)?s?:? [`'\"]?([A-Za-z_]\\w*)[`'\"]?|[`'\"]?([A-Za-z_]\\w*)[`'\"]? is (?:a )?(?:required|missing|mandatory)|缺少(?:必填|必需|必要)?(?:的)?(?:参数|字段)?[:： ]*[`'\"“]?([A-Za-z_]\\w*)|([A-Za-z_]\\w*)(?:不能为空|为必填|是必填|必填)")
+	mustMatch        = regexp.MustCompile(`(?i)should match|must match|does not match|do not match|same (?:length|number)|mismatch|不匹配|不一致|数量(?:必须|应)?相同`)
+)
+
+// explain fills in what the failing call itself shows.
+func (a *analyser) explain(f *Finding) {
+	s := f.Step
+	text := errorText(s)
+	f.Signature = ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType))
+	f.Error = quotable(text, toolNames(a.task))
+	mine := flatten(s.Parameters)
+	for _, m := range requiredPydantic.FindAllStringSubmatch(text, 5) {
+		if !slices.Contains(f.Missing, m[1]) {
+			f.Missing = append(f.Missing, m[1])
+		}
+	}
+	if len(f.Missing) == 0 {
+		if m := requiredName.FindStringSubmatch(text); m != nil {
+			if name := cmp.Or(m[1], m[2], m[3], m[4]); !stopWord(name) {
+				f.Missing = []string{name}
+			}
+		}
+	}
+	if mustMatch.MatchString(text) && len(mine.lengths) >= 2 {
+		lists := make([]string, 0, 2)
+		for path, n := range mine.lengths {
+			if !strings.Contains(path, "[]") && slices.ContainsFunc(nameWords(path), func(w string) bool { return strings.Contains(strings.ToLower(text), strings.TrimSuffix(w, "s")) }) {
+				lists = append(lists, path)
+				_ = n
+			}
+		}
+		slices.Sort(lists)
+		if len(lists) == 2 && mine.lengths[lists[0]] != mine.lengths[lists[1]] {
+			f.Uneven = lists
+		}
+	}
+	f.Total = totalOf(s.Parameters, text)
+	f.Look = a.reader(s, f)
+}
+
+func stopWord(w string) bool {
+	return slices.Contains([]string{"a", "an", "the", "in", "for", "to", "is", "it", "this", "that", "input", "value", "argument", "field", "parameter", "by", "at", "type", "and", "or", "which", "what"}, strings.ToLower(w))
+}
+
+// reader finds the tool that showed what a failing call was about: a reading call that worked and had one of its
+// values as a parameter, or had it in its result.
+func (a *analyser) reader(s Step, f *Finding) string {
+	mine := flatten(s.Parameters)
+	best, event, score := "", "", 0
+	for _, r := range a.task.Steps {
+		if r.Tool == s.Tool || r.Status != events.StatusSuccess || !IsRead(r.Tool, commandOf(r)) || isThought(r.Tool) {
+			continue
+		}
+		asked, n := flatten(r.Parameters), 0
+		for path, leaves := range mine.leaves {
+			if freeText.MatchString(path) {
+				continue
+			}
+			for _, l := range leaves {
+				if l.kind != "text" || utf8.RuneCountInString(l.value) < 3 || isMode(path, l) {
+					continue
+				}
+				if other := asked.leaves[path]; slices.Contains(other, l) {
+					n += 3
+				} else if holds(r.Result, l.value) {
+					n++
+				}
+			}
+		}
+		for _, word := range nameWords(s.Tool) {
+			if len(word) > 3 && slices.Contains(nameWords(r.Tool), word) {
+				n++
+			}
+		}
+		if n > score && n > 1 {
+			best, event, score = r.Tool, r.EventID, n
+		}
+	}
+	if best != "" {
+		f.Evidence = append(f.Evidence, event)
+	}
+	return best
+}
+
+func toolNames(t Task) []string {
+	var out []string
+	for _, s := range t.Steps {
+		if !slices.Contains(out, s.Tool) {
+			out = append(out, s.Tool)
+		}
+	}
+	return out
+}
+
+// maxGoalQuote is how much of a goal a lesson quotes, in runes.
+const maxGoalQuote = 120
+
+// greeting is how a request begins and nothing of it.
+var greeting = regexp.MustCompile(`(?i)^(?:(?:hi|hey|hello|bonjour|hola|good (?:morning|afternoon|evening)|dear \w+|greetings)(?: there)?(?:\s*[,.!…]+\s*|\s+)|(?:您好|你好|嗨|请问)[，,。！! ]*)+`)
+
+// maxQuote is how long a quoted error or user's word may be, in runes.
+const maxQuote = 160
+
+var (
+	errorBoilerplate = regexp.MustCompile(`(?i)\s*\[type=[^\]]*\]?.*?(?:for further information visit \S+|$)|for further information visit \S+|traceback \(most recent call last\):.*\n(?:\s+.*\n)*`)
+	errorPrefix      = regexp.MustCompile(`^(?i:error|错误)\s*[:：]\s*`)
+	countedErrors    = regexp.MustCompile(`^\d+ validation errors? for`)
+)
+
+// quotable makes the text of an error fit to be quoted in a lesson: without boilerplate and values, cleaned of what must
+// not enter an item, and short. It is empty when the text tries to instruct the reader.
+func quotable(text string, keep []string) string {
+	text = strings.TrimSpace(errorPrefix.ReplaceAllString(strings.TrimSpace(text), ""))
+	text = countedErrors.ReplaceAllString(text, "validation error for")
+	lines := make([]string, 0, 4)
+	for line := range strings.Lines(Cut(text, 4000)) {
+		if line = strings.TrimSpace(errorBoilerplate.ReplaceAllString(strings.TrimSpace(line), "")); line != "" {
+			lines = append(lines, line)
+		}
+		if len(lines) == 4 {
+			break
+		}
+	}
+	clean, found := CleanExternal(strings.Join(lines, " "))
+	if slices.Contains(found, FoundInstruction) {
+		return ""
+	}
+	return Cut(strings.ReplaceAll(AbstractError(clean, keep...), `"`, "'"), maxQuote)
+}
+
+// complete judges a finding and writes what it rests on.
+func (a *analyser) complete(f *Finding) {
+	f.TaskFailed = failed(a.task)
+	f.TaskType = a.task.TaskType
+	f.HandOver = isHandOver(f.Step.Tool)
+	goal, _ := CleanExternal(Cut(cmp.Or(a.task.Goal, a.task.InputSummary), 600))
+	goal = greeting.ReplaceAllString(goal, "")
+	f.Goal = Cut(strings.NewReplacer(`"`, "'", "“", "'", "”", "'").Replace(AbstractGoal(goal, f.Step.Parameters, append(slices.Clone(a.task.AvailableTools), toolNames(a.task)...))), maxGoalQuote)
+	slices.Sort(f.Evidence)
+	f.Evidence = slices.Compact(f.Evidence)
+	f.Situation = Situation(SituationOf{
+		TaskType: a.task.TaskType, Goal: cmp.Or(a.task.Goal, a.task.InputSummary), Tool: f.Step.Tool, Parameters: f.Step.Parameters,
+		Error: f.Error, AvailableTools: a.task.AvailableTools,
+	})
+	f.CauseClass = causeOf(f)
+	a.judge(f)
+	f.EvidenceText = a.evidenceText(f)
+	f.Vocabulary = a.vocabulary(f)
+}
+
+func causeOf(f *Finding) CauseClass {
+	switch {
+	case f.Instead != "" || f.Kind == FindingDiverged && (len(f.Left) > 0 || len(f.Extra) > 0):
+		return CauseTool
+	case len(f.Before) > 0:
+		return CauseOrder
+	case slices.ContainsFunc(f.Changes, func(c Change) bool { return c.Source == SourceTool || c.Source == SourceUser }) &&
+		!slices.ContainsFunc(f.Changes, func(c Change) bool { return c.Kind != ChangeValue }):
+		return CauseInformation
+	case len(f.Changes) > 0 || len(f.Missing) > 0 || len(f.Uneven) > 0:
+		return CauseParameter
+	case strings.Contains(f.Signature, "not found") || strings.Contains(f.Signature, "does not exist") || strings.Contains(f.Signature, "不存在"):
+		return CauseInformation
+	default:
+		return CauseOther
+	}
+}
+
+// evidenceText is what a lesson from this finding may speak of: the calls and messages of its evidence, and what was
+// counted.
+func (a *analyser) evidenceText(f *Finding) string {
+	var b strings.Builder
+	for _, m := range a.line {
+		if !slices.Contains(f.Evidence, m.eventID) {
+			continue
+		}
+		if m.step >= 0 {
+			writeStep(&b, a.task.Steps[m.step])
+		} else {
+			fmt.Fprintf(&b, "%s\n", m.message.Content)
+		}
+	}
+	if f.Working != nil {
+		writeStep(&b, *f.Working)
+	}
+	for _, t := range a.compared(f) {
+		for _, s := range t.Steps {
+			if slices.Contains(f.Evidence, s.EventID) {
+				writeStep(&b, s)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%s\n%s\n", a.task.TaskType, a.task.Goal)
+	fmt.Fprintf(&b, "failed %d times, %d of them unchanged; %d other tasks of the same goal\n", f.Repeats, f.Unchanged, f.Siblings)
+	fmt.Fprintf(&b, "%s\n%s\n", f.Goal, a.task.Reason)
+	for _, c := range f.Changes {
+		fmt.Fprintf(&b, "%s: %s %s, not %s\n", c.Parameter, c.SourceTool, c.To, c.From)
+	}
+	for path, n := range flatten(f.Step.Parameters).lengths {
+		fmt.Fprintf(&b, "%s has %d entries\n", path, n)
+	}
+	if f.Working != nil {
+		for path, n := range flatten(f.Working.Parameters).lengths {
+			fmt.Fprintf(&b, "%s has %d entries\n", path, n)
+		}
+	}
+	return b.String()
+}
+
+func writeStep(b *strings.Builder, s Step) {
+	fmt.Fprintf(b, "%s %s %s %s %s %s\n", s.Tool, s.Parameters, s.Status, s.ErrorType, s.ErrorMessage, Cut(s.Result, 4000))
+	for _, p := range flatten(s.Parameters).paths() {
+		fmt.Fprintf(b, "%s ", p)
+	}
+	b.WriteByte('\n')
+}
+
+func (a *analyser) compared(f *Finding) []Task {
+	switch f.Kind {
+	case FindingDiverged, FindingRepaired:
+		return a.succeeded
+	case FindingDecisive:
+		return a.failedBefore
+	default:
+		return nil
+	}
+}
+
+func (a *analyser) vocabulary(f *Finding) []string {
+	out := []string{f.Step.Tool}
+	add := func(words ...string) {
+		for _, w := range words {
+			if w != "" && !slices.Contains(out, w) {
+				out = append(out, w)
+			}
+		}
+	}
+	add(topParameters(f.Step)...)
+	if f.Working != nil {
+		add(f.Working.Tool)
+		add(topParameters(*f.Working)...)
+	}
+	add(f.Before...)
+	add(f.Left...)
+	add(f.Extra...)
+	add(f.Look, f.Instead)
+	return out
+}

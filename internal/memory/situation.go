@@ -1,0 +1,88 @@
+package memory
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxSituation is the longest text of a situation, in runes.
+const maxSituation = 400
+
+// SituationOf is what a decision is made in; every field may be empty.
+type SituationOf struct {
+	TaskType string
+	// Goal is what the task is for, in the words of who set it.
+	Goal string
+	Tool string
+	// Parameters is a JSON object.
+	Parameters json.RawMessage
+	// Error is the text of an error, where the call failed.
+	Error          string
+	AvailableTools []string
+}
+
+// Situation is the de-instantiated text of a decision, by which decisions are compared: the type of the task, the tool
+// and its parameters by name and kind of value, the goal without its particulars, and the error without its values. Two
+// decisions that differ only in names, ids, dates and amounts have the same one. It has at most 400 runes and is the
+// same for a decision that was made and for one that is about to be.
+func Situation(s SituationOf) string {
+	parts := make([]string, 0, 4)
+	if s.TaskType != "" {
+		parts = append(parts, s.TaskType)
+	}
+	if s.Tool != "" {
+		call := s.Tool
+		if shapes := ParameterShapes(s.Parameters); len(shapes) > 0 {
+			call += "(" + strings.Join(shapes, ", ") + ")"
+		}
+		parts = append(parts, Cut(call, 150))
+	}
+	if s.Error != "" {
+		parts = append(parts, "error: "+Cut(s.Error, 100))
+	}
+	used := utf8.RuneCountInString(strings.Join(parts, " | "))
+	if goal := AbstractGoal(s.Goal, s.Parameters, append(slices.Clone(s.AvailableTools), s.Tool)); goal != "" && used < maxSituation-20 {
+		at := len(parts)
+		if s.Error != "" {
+			at--
+		}
+		parts = slices.Insert(parts, at, Cut(goal, maxSituation-used-3))
+	}
+	return Cut(strings.Join(parts, " | "), maxSituation)
+}
+
+// AbstractGoal abstracts a goal: besides [Abstract], values of the decision's parameters that occur in it become the
+// parameter's name, and names that a program gave (order_items, src.main) become <name> unless they are tools.
+func AbstractGoal(goal string, parameters json.RawMessage, tools []string) string {
+	goal = Cut(strings.TrimSpace(goal), 600)
+	f := flatten(parameters)
+	type value struct{ text, path string }
+	var values []value
+	for _, path := range f.paths() {
+		for _, l := range f.leaves[path] {
+			if l.kind == "text" && utf8.RuneCountInString(l.value) >= 2 && utf8.RuneCountInString(l.value) <= 80 && !isMode(path, l) {
+				values = append(values, value{l.value, path})
+			}
+		}
+	}
+	slices.SortStableFunc(values, func(a, b value) int { return len(b.text) - len(a.text) })
+	for _, v := range values {
+		if !holds(goal, v.text) {
+			continue
+		}
+		abstracted := Abstract(v.text)
+		if placeholder.FindString(abstracted) == abstracted && abstracted != "" {
+			continue // It becomes that anyway, and by the same word in a goal without this parameter.
+		}
+		goal = strings.ReplaceAll(goal, v.text, "<name>")
+	}
+	goal = Abstract(goal, tools...)
+	return identifierWord.ReplaceAllStringFunc(goal, func(w string) string {
+		if slices.Contains(tools, w) {
+			return w
+		}
+		return "<name>"
+	})
+}
