@@ -70,14 +70,15 @@ func Ingest(ctx context.Context, o IngestOptions) (Report, error) {
 	}
 	slower := min(jetstreamRate, clickhouseRate)
 	return Report{Suite: "ingest", Seed: o.Seed, Examples: []string{}, Figures: map[string]float64{
-		"events":                    float64(o.Events),
-		"event_bytes_mean":          product.meanBytes,
-		"events_per_second":         product.rate,
-		"raw_jetstream_per_second":  jetstreamRate,
-		"raw_clickhouse_per_second": clickhouseRate,
-		"ratio_to_slower_engine":    product.rate / slower,
-		"resident_peak_bytes":       float64(product.peak),
-		"resident_start_bytes":      float64(product.atStart),
+		"events":                     float64(o.Events),
+		"event_bytes_mean":           product.meanBytes,
+		"events_per_second":          product.rate,
+		"raw_jetstream_per_second":   jetstreamRate,
+		"raw_clickhouse_per_second":  clickhouseRate,
+		"ratio_to_slower_engine":     product.rate / slower,
+		"resident_peak_bytes":        float64(product.peak),
+		"resident_start_bytes":       float64(product.atStart),
+		"cpu_microseconds_per_event": product.cpu,
 	}}, nil
 }
 
@@ -231,8 +232,9 @@ func rawClickHouse(ctx context.Context, url string, gen *generator, n int) (floa
 }
 
 type ingested struct {
-	rate, meanBytes float64
-	peak, atStart   int64
+	// cpu is the processor time of the measured program alone, in microseconds an event.
+	rate, meanBytes, cpu float64
+	peak, atStart        int64
 }
 
 // productIngest publishes the events to a running `hindsight up` and waits until all of them are rows.
@@ -249,13 +251,16 @@ func productIngest(ctx context.Context, o IngestOptions) (result ingested, err e
 	watching, stopWatching := context.WithCancel(ctx)
 	peak := make(chan int64, 1)
 	go func() { peak <- p.watch(watching) }()
+	idle := p.cpu()
 	took, total, err := p.ingest(ctx, o)
+	busy := p.cpu() - idle
 	stopWatching()
 	result.peak = <-peak
 	if err != nil {
 		return result, fmt.Errorf("measure the product: %w; it said:\n%s", err, p.output.String())
 	}
 	result.rate, result.meanBytes = float64(o.Events)/took.Seconds(), float64(total)/float64(o.Events)
+	result.cpu = float64(busy.Microseconds()) / float64(o.Events)
 	return result, nil
 }
 
