@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Status is how a step or a task ended.
@@ -102,6 +103,10 @@ type Feedback struct {
 // DecodeData reads the event's data as T, the data type of its kind. Fields that T does not have are ignored.
 func DecodeData[T any](e Event) (T, error) { return decodeData[T](e, unmarshal) }
 
+// ViewData is [DecodeData] without copies: the texts and raw values in the result are parts of the event's own bytes,
+// which must not change while it is in use.
+func ViewData[T any](e Event) (T, error) { return decodeData[T](e, peek) }
+
 func decodeData[T any](e Event, decode func(raw []byte, v any) error) (T, error) {
 	var v T
 	if len(e.Data) == 0 {
@@ -127,6 +132,9 @@ func EncodeData(v any) (json.RawMessage, error) {
 func Text(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
+	}
+	if raw[0] == '"' && skipPlain(raw, 1) == len(raw)-1 && raw[len(raw)-1] == '"' && utf8.Valid(raw) { // Most are plain.
+		return string(raw[1 : len(raw)-1])
 	}
 	var s string
 	if json.Unmarshal(raw, &s) == nil {

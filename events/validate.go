@@ -183,7 +183,7 @@ func validateShape(data json.RawMessage) error {
 func validateKind(e Event) error {
 	switch e.Kind {
 	case KindTaskStarted:
-		_, err := decodeData[TaskStarted](e, peek)
+		_, err := ViewData[TaskStarted](e)
 		return err
 	case KindMessage:
 		return validateMessage(e)
@@ -201,7 +201,7 @@ func validateKind(e Event) error {
 }
 
 func validateMessage(e Event) error {
-	m, err := decodeData[Message](e, peek)
+	m, err := ViewData[Message](e)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func validateMessage(e Event) error {
 }
 
 func validateStep(e Event) error {
-	s, err := decodeData[StepFinished](e, peek)
+	s, err := ViewData[StepFinished](e)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func validateStep(e Event) error {
 }
 
 func validateFinish(e Event) error {
-	f, err := decodeData[TaskFinished](e, peek)
+	f, err := ViewData[TaskFinished](e)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func validateFinish(e Event) error {
 }
 
 func validateFeedback(e Event) error {
-	f, err := decodeData[Feedback](e, peek)
+	f, err := ViewData[Feedback](e)
 	if err != nil {
 		return err
 	}

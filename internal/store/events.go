@@ -37,7 +37,7 @@ const (
 	latestYear = 2262
 )
 
-// eventColumns are the columns written for each event, in the order of [eventRow.values].
+// eventColumns are the columns written for each event, in the order of [eventBinding].
 const eventColumns = `namespace, time, task_id, event_id, kind, agent_id, session_id, user_id, goal_id, seq,
 	task_type, goal, parent_task_id, role, turn, step, tool, actor, call_id, status, error_type, error_message,
 	execution_time_ms, score, reason, confirmed_by, feedback_kind, feedback_target, extra, data`
@@ -55,29 +55,29 @@ type eventRow struct {
 }
 
 // columnsOf takes the typed columns out of the data. Data that does not have the form of its kind is stored all the
-// same, with empty columns.
+// same, with empty columns. The texts are parts of the event's data.
 func columnsOf(e events.Event) eventRow {
 	var r eventRow
 	switch e.Kind {
 	case events.KindTaskStarted:
-		if s, err := events.DecodeData[events.TaskStarted](e); err == nil {
+		if s, err := events.ViewData[events.TaskStarted](e); err == nil {
 			r.taskType, r.goal, r.parentTaskID = s.TaskType, cut(s.Goal), s.ParentTaskID
 		}
 	case events.KindMessage:
-		if m, err := events.DecodeData[events.Message](e); err == nil {
+		if m, err := events.ViewData[events.Message](e); err == nil {
 			r.role, r.turn = m.Role, int64(m.Turn)
 		}
 	case events.KindStepFinished:
-		if s, err := events.DecodeData[events.StepFinished](e); err == nil {
+		if s, err := events.ViewData[events.StepFinished](e); err == nil {
 			r.step, r.tool, r.actor, r.callID, r.status = int64(s.Step), s.Tool, s.Actor, s.CallID, string(s.Status)
 			r.errorType, r.errMessage, r.executionTimeMS = s.ErrorType, cut(s.ErrorMessage), s.ExecutionTimeMS
 		}
 	case events.KindTaskFinished:
-		if f, err := events.DecodeData[events.TaskFinished](e); err == nil {
+		if f, err := events.ViewData[events.TaskFinished](e); err == nil {
 			r.status, r.score, r.reason, r.confirmedBy = string(f.Status), f.Score, cut(f.Reason), f.ConfirmedBy
 		}
 	case events.KindFeedback:
-		if f, err := events.DecodeData[events.Feedback](e); err == nil {
+		if f, err := events.ViewData[events.Feedback](e); err == nil {
 			r.feedbackKind, r.feedbackTarget = f.Kind, f.Target
 		}
 	case events.KindItemWritten, events.KindItemChanged, events.KindRecallServed:
@@ -87,20 +87,74 @@ func columnsOf(e events.Event) eventRow {
 	return r
 }
 
-func (r eventRow) values(e events.Event) []any {
-	extra := make(map[string]string, len(e.Extra))
-	for name, value := range e.Extra {
-		extra[name] = string(value)
+// eventBinding hands one event after the other to a batch. It has the values of a row in the order of [eventColumns]:
+// pointers to its own fields, which it fills anew for each event, so that a row costs next to no allocation. The columns
+// of few values are not bound: the driver keeps their texts, and finds each again by its value.
+type eventBinding struct {
+	event  events.Event
+	row    eventRow
+	data   json.RawMessage
+	values []any
+	// few are the texts of the columns of few values as the driver takes them.
+	few map[string]any
+	// none stands for the extra fields of the many events that have none.
+	none map[string]string
+}
+
+func newEventBinding() *eventBinding {
+	b := &eventBinding{few: map[string]any{}, none: map[string]string{}}
+	e, r := &b.event, &b.row
+	b.values = []any{
+		nil, &e.Time, &e.TaskID, &e.ID, nil, nil, &e.SessionID, &e.UserID, &e.GoalID, &e.Seq,
+		nil, &r.goal, &r.parentTaskID, nil, &r.turn, &r.step, nil, nil, &r.callID, nil, nil,
+		&r.errMessage, &r.executionTimeMS, nil, &r.reason, nil, nil, &r.feedbackTarget, nil, &b.data,
 	}
-	data := string(e.Data)
-	if data == "" {
-		data = "{}" // Empty means that the body's time to live has passed.
+	return b
+}
+
+// bind fills the values for an event. They hold until the next.
+func (b *eventBinding) bind(e events.Event) []any {
+	b.event, b.row, b.data = e, columnsOf(e), e.Data
+	if len(b.data) == 0 {
+		b.data = json.RawMessage("{}") // Empty means that the body's time to live has passed.
 	}
-	return []any{
-		e.Namespace, e.Time, e.TaskID, e.ID, string(e.Kind), e.AgentID, e.SessionID, e.UserID, e.GoalID, e.Seq,
-		r.taskType, r.goal, r.parentTaskID, r.role, r.turn, r.step, r.tool, r.actor, r.callID, r.status, r.errorType,
-		r.errMessage, r.executionTimeMS, r.score, r.reason, r.confirmedBy, r.feedbackKind, r.feedbackTarget, extra, data,
+	extra := b.none
+	if len(e.Extra) > 0 {
+		extra = make(map[string]string, len(e.Extra))
+		for name, value := range e.Extra {
+			extra[name] = string(value)
+		}
 	}
+	r := &b.row
+	for _, column := range [...]struct {
+		at   int
+		text string
+	}{
+		{0, e.Namespace}, {4, string(e.Kind)}, {5, e.AgentID}, {10, r.taskType}, {13, r.role}, {16, r.tool}, {17, r.actor},
+		{19, r.status}, {20, r.errorType}, {25, r.confirmedBy}, {26, r.feedbackKind},
+	} {
+		b.values[column.at] = b.value(column.text)
+	}
+	b.values[23], b.values[28] = r.score, extra
+	return b.values
+}
+
+// maxFew bounds how many texts are kept: a column may have more values than it should.
+const maxFew = 1000
+
+// value is a text as the driver takes it; nil is the empty text.
+func (b *eventBinding) value(text string) any {
+	if text == "" {
+		return nil
+	}
+	value, have := b.few[text]
+	if !have {
+		value = strings.Clone(text)
+		if len(b.few) < maxFew {
+			b.few[value.(string)] = value //nolint:forcetypeassert // It was made above.
+		}
+	}
+	return value
 }
 
 // data gives back what the columns still say of an event whose body has been removed after its time to live.
@@ -156,9 +210,10 @@ func (c *ClickHouse) InsertEvents(ctx context.Context, evs []events.Event) error
 			return &RowError{Index: i, ID: e.ID, Reason: "id, namespace and task_id must not be empty: they are its key"}
 		}
 	}
+	binding := newEventBinding()
 	for _, chunk := range insertChunks(evs) {
 		if err := c.insert(ctx, "trace_events", eventColumns, len(chunk), func(b driver.Batch, i int) error {
-			return b.Append(columnsOf(*chunk[i]).values(*chunk[i])...)
+			return b.Append(binding.bind(*chunk[i])...)
 		}); err != nil {
 			return err
 		}
