@@ -26,6 +26,8 @@ const (
 	defaultInsertTimeout = 40 * time.Second
 	// maxRejected is how many single rows of a batch of which none is taken may be rejected before the table is to blame.
 	maxRejected = 20
+	// askFrom is how many events a batch has at least for it to be worth asking who looks at them.
+	askFrom = 100
 )
 
 // Delivery is one message of the stream TRACES.
@@ -59,6 +61,13 @@ type EventWriter interface {
 // LiveView shows stored events to whoever looks; losing one loses nothing.
 type LiveView interface {
 	Show(subject string, data []byte) error
+}
+
+// AskingView is a [LiveView] that can tell whether anybody looks, so that a large batch need not be shown to nobody.
+type AskingView interface {
+	LiveView
+	// ShowAsking shows data[k] on subjects[k], and tells for each subject whether anybody may have seen it.
+	ShowAsking(ctx context.Context, subjects []string, data [][]byte) (seen []bool, err error)
 }
 
 // IngestorOptions are the parts of an [Ingestor]; Writer, Logger and Registerer are required.
@@ -120,19 +129,25 @@ func (i *Ingestor) Handle(ctx context.Context, batch []Delivery) []error {
 	verdicts := make([]error, len(batch))
 	good := make([]events.Event, 0, len(batch))
 	from := make([]int, 0, len(batch)) // from[k] is the delivery that good[k] came from
-	raw := make([][]byte, 0, len(batch))
 	for n, d := range batch {
-		e, encoded, err := i.read(d)
+		e, err := i.read(d)
 		if err != nil {
 			verdicts[n] = err
 			continue
 		}
-		good, from, raw = append(good, e), append(from, n), append(raw, encoded)
+		good, from = append(good, e), append(from, n)
 	}
+	taken := good[:0]
 	for k, err := range i.write(ctx, good) {
 		verdicts[from[k]] = err
 		if err == nil {
-			i.took(good[k], raw[k])
+			taken = append(taken, good[k])
+		}
+	}
+	i.count(taken)
+	if i.opts.Live != nil {
+		if err := i.show(ctx, taken); err != nil {
+			i.opts.Logger.Debug("live view missed events", "error", err)
 		}
 	}
 	for _, err := range verdicts {
@@ -145,27 +160,27 @@ func (i *Ingestor) Handle(ctx context.Context, batch []Delivery) []error {
 
 // read checks one message. It masks and cuts again what the publisher should have masked and cut, because a foreign
 // publisher may not have.
-func (i *Ingestor) read(d Delivery) (events.Event, []byte, error) {
+func (i *Ingestor) read(d Delivery) (events.Event, error) {
 	e, err := events.Decode(d.Header, d.Data)
 	if err != nil {
-		return e, nil, &Rejection{Reason: "malformed", Err: err}
+		return e, &Rejection{Reason: "malformed", Err: err}
 	}
 	now := i.opts.Now()
 	if e.ID == "" || e.Time.IsZero() {
 		// Filling in is for the publisher: here it would be something else at each delivery.
-		return e, nil, &Rejection{Reason: "invalid", Err: e.Validate(now)}
+		return e, &Rejection{Reason: "invalid", Err: e.Validate(now)}
 	}
-	prepared, raw, err := events.Prepare(e, now)
+	accepted, err := events.Accept(e, now)
 	switch {
 	case errors.Is(err, events.ErrTooLarge):
-		return e, nil, &Rejection{Reason: "too_large", Err: err}
+		return e, &Rejection{Reason: "too_large", Err: err}
 	case err != nil:
-		return e, nil, &Rejection{Reason: "invalid", Err: err}
+		return e, &Rejection{Reason: "invalid", Err: err}
 	}
-	if err := prepared.CheckSubject(d.Subject); err != nil {
-		return e, nil, &Rejection{Reason: "subject_mismatch", Err: err}
+	if err := accepted.CheckSubject(d.Subject); err != nil {
+		return e, &Rejection{Reason: "subject_mismatch", Err: err}
 	}
-	return prepared, raw, nil
+	return accepted, nil
 }
 
 // write stores the events and gives a verdict for each.
@@ -239,18 +254,78 @@ func (i *Ingestor) insert(ctx context.Context, evs []events.Event) error {
 	return nil
 }
 
-// took counts a stored event and shows it. A live view that misses one is no reason to deliver it again.
-func (i *Ingestor) took(e events.Event, raw []byte) {
-	kind := string(e.Kind)
-	if !e.Kind.Known() {
-		i.unknown.Inc()
-		kind = "unknown"
+// count counts stored events.
+func (i *Ingestor) count(taken []events.Event) {
+	kinds := map[events.Kind]int{}
+	for _, e := range taken {
+		kinds[e.Kind]++
 	}
-	i.stored.WithLabelValues(kind).Inc()
-	if i.opts.Live == nil {
-		return
+	for kind, n := range kinds {
+		label := string(kind)
+		if !kind.Known() {
+			i.unknown.Add(float64(n))
+			label = "unknown"
+		}
+		i.stored.WithLabelValues(label).Add(float64(n))
 	}
-	if err := i.opts.Live.Show(events.LiveSubject(e.Namespace, e.Kind), raw); err != nil {
-		i.opts.Logger.Debug("live view missed an event", "error", err)
+}
+
+// show shows stored events. A live view that misses one is no reason to deliver it again. Of many events those for which
+// nobody looks are left out, which the first of each namespace and kind tells; it may be shown before its time for that.
+func (i *Ingestor) show(ctx context.Context, taken []events.Event) error {
+	done := map[int]bool{}
+	unseen := map[string]bool{}
+	if asking, can := i.opts.Live.(AskingView); can && len(taken) >= askFrom {
+		first, err := firstOfEach(taken)
+		if err != nil {
+			return err
+		}
+		seen, err := asking.ShowAsking(ctx, first.subjects, first.data)
+		if err != nil {
+			return fmt.Errorf("ask who looks: %w", err)
+		}
+		for n, k := range first.index {
+			done[k], unseen[first.subjects[n]] = true, !seen[n]
+		}
 	}
+	for k, e := range taken {
+		subject := events.LiveSubject(e.Namespace, e.Kind)
+		if done[k] || unseen[subject] {
+			continue
+		}
+		data, err := e.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("encode for the live view: %w", err)
+		}
+		if err := i.opts.Live.Show(subject, data); err != nil {
+			return fmt.Errorf("show: %w", err)
+		}
+	}
+	return nil
+}
+
+// shown are events with what shows them.
+type shown struct {
+	index    []int // in the batch
+	subjects []string
+	data     [][]byte
+}
+
+// firstOfEach picks the first event for each subject.
+func firstOfEach(evs []events.Event) (shown, error) {
+	var first shown
+	have := map[string]bool{}
+	for k, e := range evs {
+		subject := events.LiveSubject(e.Namespace, e.Kind)
+		if have[subject] {
+			continue
+		}
+		have[subject] = true
+		data, err := e.MarshalJSON()
+		if err != nil {
+			return first, fmt.Errorf("encode for the live view: %w", err)
+		}
+		first.index, first.subjects, first.data = append(first.index, k), append(first.subjects, subject), append(first.data, data)
+	}
+	return first, nil
 }
