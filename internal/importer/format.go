@@ -16,6 +16,7 @@ const FormatAuto = "auto"
 const (
 	FormatTrajectory = "trajectory"
 	FormatEvents     = "events"
+	FormatMemories   = "memories"
 )
 
 // format is one kind of line.
@@ -37,6 +38,7 @@ func formats(o Options) []format {
 	return []format{
 		trajectoryFormat{namespace: o.Namespace},
 		eventsFormat{namespace: o.Namespace, override: o.OverrideNamespace},
+		memoriesFormat{namespace: o.Namespace, now: o.Now},
 	}
 }
 

@@ -34,6 +34,7 @@ const (
 	ReasonUnknownStepType   = "unknown_step_type"
 	ReasonBadTime           = "bad_time"
 	ReasonInvalidEvent      = "invalid_event"
+	ReasonInvalidMemory     = "invalid_memory"
 	ReasonTooLarge          = "too_large"
 	ReasonMissingNamespace  = "missing_namespace"
 	ReasonNamespaceMismatch = "namespace_mismatch"
