@@ -135,7 +135,7 @@ func TestCalibrateLocal(t *testing.T) {
 		{"The refund failed since the order was already cancelled.", "订单已经取消，所以退款失败。", true},
 		{"The refund failed since the order was already cancelled.", "She grows roses behind the house.", false},
 		{"Set the region before you create a bucket.", "他每周三去游泳。", false},
-		{"备份没有成功，因为磁盘满了。", "磁盘空间不够，备份失败。", true},
+		{"录音没有成功，因为磁盘满了。", "磁盘空间不够，录音失败。", true},
 	} {
 		v, err := e.Embed(t.Context(), embed.Interactive, p.a, p.b)
 		if err != nil {

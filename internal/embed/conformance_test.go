@@ -71,7 +71,7 @@ func conformance(t *testing.T, dimension int, open func(*testing.T) embed.Model)
 		t.Fatalf("Dimension = %d, %v; want %d", got, err, dimension)
 	}
 	texts := []string{
-		"Check the order before you refund it.", "数据库迁移前必须先备份。", "テストは成功しました。", "Проверьте адрес.", "تحقق من العنوان", "आदेश", "404",
+		"Check the order before you refund it.", "升级系统以前要保存设置。", "テストは成功しました。", "Проверьте адрес.", "تحقق من العنوان", "आदेश", "404",
 		"👍", strings.Repeat("\uFDFA", 60), "before\x00after", "broken \xff\xfe bytes", strings.Repeat("数据库 ", 3000), "x",
 	}
 	together, err := m.Embed(t.Context(), texts)

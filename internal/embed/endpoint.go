@@ -40,8 +40,9 @@ type EndpointOptions struct {
 	Dimension int
 	// Batch is the most texts of one request; 0 means 32.
 	Batch int
-	// MaxTextBytes is where a text is cut; 0 means [MaxTextBytes]. Lower it for
-	// servers that refuse what is longer than their model takes.
+	// MaxTextBytes is where a text is cut; 0 means [MaxTextBytes], which is also
+	// the most that an [Embedder] hands on. Lower it for servers that refuse
+	// what is longer than their model takes.
 	MaxTextBytes int
 	// Timeout bounds one request; 0 means 30 seconds.
 	Timeout time.Duration
@@ -49,7 +50,7 @@ type EndpointOptions struct {
 	Attempts int
 	// RetryFrom and RetryTo bound the pause before the next attempt, which
 	// doubles each time; 0 means half a second and 20 seconds. A server's
-	// Retry-After takes their place, up to RetryTo: when it asks for more, the
+	// Retry-After makes a pause longer; when it asks for more than RetryTo, the
 	// call fails at once.
 	RetryFrom, RetryTo time.Duration
 	// Client does the requests; nil means one of its own.
@@ -180,12 +181,16 @@ func (e *Endpoint) batch(ctx context.Context, texts []string) ([][]float32, erro
 		if !again {
 			return nil, err
 		}
-		pause := e.pause(attempt, response.Header())
-		if attempt >= e.o.Attempts || pause > e.o.RetryTo {
+		asked := retryAfter(response.Header())
+		if attempt >= e.o.Attempts || asked > e.o.RetryTo {
 			return nil, &unavailableError{
 				what:  fmt.Sprintf("the embedding endpoint %s did not answer after %d attempts; check that it runs and is not overloaded", e.o.BaseURL, attempt),
 				cause: err,
 			}
+		}
+		pause := e.backOff(attempt)
+		if asked > 0 {
+			pause = max(pause, asked+jitter(e.o.RetryFrom))
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -206,23 +211,32 @@ func (e *Endpoint) send(ctx context.Context, texts []string) (openai.EmbeddingRe
 	return e.client.CreateEmbeddings(ctx, openai.EmbeddingRequestStrings{Input: texts, Model: openai.EmbeddingModel(e.o.Model)})
 }
 
-// pause is how long to wait after the given number of attempts: what the
-// server asks for, else exponential, shortened by up to a third at random so
-// that those who failed together do not come back together.
-func (e *Endpoint) pause(attempt int, header http.Header) time.Duration {
-	if after := header.Get("Retry-After"); after != "" {
-		if seconds, err := strconv.ParseUint(after, 10, 31); err == nil {
-			return time.Duration(seconds) * time.Second
-		}
-		if at, err := http.ParseTime(after); err == nil {
-			return max(0, time.Until(at))
-		}
-	}
+// backOff is how long to wait after the given number of attempts: exponential,
+// shortened by up to a third at random so that those who failed together do not
+// come back together.
+func (e *Endpoint) backOff(attempt int) time.Duration {
 	d := min(e.o.RetryFrom, e.o.RetryTo)
 	for i := 1; i < attempt && d < e.o.RetryTo; i++ {
 		d = min(2*d, e.o.RetryTo)
 	}
-	return d - time.Duration(rand.Int64N(int64(d)/3+1)) //nolint:gosec // spreading load needs no secrecy
+	return d - jitter(d/3)
+}
+
+// jitter is a random duration up to most.
+func jitter(most time.Duration) time.Duration {
+	return time.Duration(rand.Int64N(int64(most) + 1)) //nolint:gosec // spreading load needs no secrecy
+}
+
+// retryAfter is how long the server asks to wait, 0 if it does not.
+func retryAfter(header http.Header) time.Duration {
+	value := header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
 }
 
 // judge says whether err may pass, and returns it with what to do and without

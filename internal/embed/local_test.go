@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -109,13 +110,42 @@ func TestQuestionBeforeTheModelIsWarm(t *testing.T) {
 	}
 }
 
+// TestThreadsAgree calls the library from several threads at a time.
+func TestThreadsAgree(t *testing.T) {
+	t.Parallel()
+	l, err := embed.NewLocal(embed.LocalOptions{Dir: localDir(t), Threads: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	texts := append(benchmarkTexts(12, 1), corpus["zh"].sentences()[:12]...)
+	want, err := l.Embed(t.Context(), texts) // on one of them
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i, text := range texts {
+		wg.Go(func() {
+			got, err := l.Embed(t.Context(), []string{text})
+			if err != nil || embed.Cosine(got[0], want[i]) < 0.9999 {
+				t.Errorf("%q has another vector when threads run side by side (%v)", text, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // TestLongTextsAreCut protects the limit: what comes after 512 tokens does not
 // change the vector.
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	l := openLocal(t)
-	for _, text := range []string{"The order was refunded after the customer had called. ", "数据库迁移前必须先备份。"} {
-		long := strings.Repeat(text, 60)
+	for _, text := range []string{"The order was refunded after the customer had called. ", "升级系统以前要保存设置。"} {
+		long := strings.Repeat(text, 120)
 		v, err := l.Embed(t.Context(), []string{long, long + strings.Repeat("Something else entirely follows. ", 20)})
 		if err != nil {
 			t.Fatal(err)
