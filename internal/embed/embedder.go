@@ -389,13 +389,13 @@ func (e *Embedder) fly(ctx context.Context, flights []*flight) {
 		texts[i] = f.text
 	}
 	vectors, err := e.call(ctx, texts)
-	if err != nil && len(flights) > 1 && ctx.Err() == nil && !transient(err) {
+	if err != nil && len(flights) > 1 && ctx.Err() == nil && !blameless(err) {
 		for _, f := range flights {
 			e.fly(ctx, []*flight{f})
 		}
 		return
 	}
-	if err != nil && ctx.Err() != nil && !transient(err) {
+	if err != nil && ctx.Err() != nil && !blameless(err) {
 		err = unavailable(ctx, "the text was not embedded in time; ask again in a moment")
 	}
 	e.mu.Lock()
@@ -416,8 +416,12 @@ func (e *Embedder) fly(ctx context.Context, flights []*flight) {
 	}
 }
 
-// transient says that what failed is not the texts' fault.
-func transient(err error) bool {
+// blameless says that what failed is not the texts' fault, so that it would
+// fail for each of them alone.
+func blameless(err error) bool {
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		return true
+	}
 	return errors.Is(err, memory.ErrUnavailable) || errors.Is(err, ErrClosed) || errors.Is(err, ErrNone) || errors.Is(err, ErrNoLocal)
 }
 

@@ -239,6 +239,14 @@ func retryAfter(header http.Header) time.Duration {
 	return 0
 }
 
+// refusal is an ErrRefused that has nothing to do with the texts: any other
+// would be refused as well.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%v: %s", ErrRefused, r.text) }
+
+func (r *refusal) Unwrap() error { return ErrRefused }
+
 // judge says whether err may pass, and returns it with what to do and without
 // the key.
 func (e *Endpoint) judge(err error) (again bool, judged error) {
@@ -251,14 +259,14 @@ func (e *Endpoint) judge(err error) (again bool, judged error) {
 	}
 	message = e.redact(message)
 	refuse := func(advice string) (bool, error) {
-		return false, fmt.Errorf("%w: %s (%s answered %d: %s)", ErrRefused, advice, e.o.BaseURL, status, message)
+		return false, &refusal{fmt.Sprintf("%s (%s answered %d: %s)", advice, e.o.BaseURL, status, message)}
 	}
 	switch {
 	case status == 0:
 		var syntax *json.SyntaxError
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &syntax) || errors.As(err, &kind) {
-			return false, fmt.Errorf("%w: the answer of %s is not that of an OpenAI-compatible endpoint; check HINDSIGHT_EMBEDDING_BASE_URL, which usually ends in /v1: %s", ErrRefused, e.o.BaseURL, message)
+			return false, &refusal{fmt.Sprintf("the answer of %s is not that of an OpenAI-compatible endpoint; check HINDSIGHT_EMBEDDING_BASE_URL, which usually ends in /v1: %s", e.o.BaseURL, message)}
 		}
 		return true, errors.New(message)
 	case code == "insufficient_quota":
@@ -270,7 +278,8 @@ func (e *Endpoint) judge(err error) (again bool, judged error) {
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		return refuse("it knows no model " + e.o.Model + " or has no /embeddings; check EMBEDDING_MODEL and HINDSIGHT_EMBEDDING_BASE_URL")
 	default:
-		return refuse("it does not accept the request; if it says that a text is too long, cut texts shorter, else check EMBEDDING_MODEL")
+		return false, fmt.Errorf("%w: it does not accept the request; if it says that a text is too long, cut texts shorter, else check EMBEDDING_MODEL (%s answered %d: %s)",
+			ErrRefused, e.o.BaseURL, status, message)
 	}
 }
 

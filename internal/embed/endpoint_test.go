@@ -218,6 +218,32 @@ func TestEndpointSlow(t *testing.T) {
 	})
 }
 
+// TestEndpointBehindEmbedder protects the endpoint from being asked for each
+// text when it refuses all, and good texts from the one that it refuses.
+func TestEndpointBehindEmbedder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status   int
+		requests int64
+	}{"key": {http.StatusUnauthorized, 1}, "text": {http.StatusBadRequest, 5}} {
+		s := newOpenAIServer(t, func(w http.ResponseWriter, _ int, input []string) bool {
+			if slices.Contains(input, "text 2") {
+				answerError(w, c.status, "no")
+				return true
+			}
+			return false
+		})
+		e := newEmbedder(t, openEndpoint(t, s, nil), embed.Options{Parallel: 1})
+		if _, err := e.Embed(t.Context(), embed.Background, numbered("text", 4)...); !errors.Is(err, embed.ErrRefused) {
+			t.Errorf("%s: Embed = %v, want ErrRefused", name, err)
+		}
+		until(t, "all texts are settled", func() bool { st := e.Stats(); return st.Embedded+st.Failed == 4 })
+		if n := s.requests.Load(); n != c.requests {
+			t.Errorf("%s: %d requests, want %d", name, n, c.requests)
+		}
+	}
+}
+
 func TestEndpointAway(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
