@@ -9,30 +9,22 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxLineBytes bounds one line of stdin.
-const maxLineBytes = 4 << 20
+const (
+	// maxLineBytes bounds one line of stdin.
+	maxLineBytes = 4 << 20
+	// lastAnswers is how long calls in flight have to be answered once the input has ended: whoever pipes some lines in
+	// wants all the answers, and a client that is gone wants the process to end.
+	lastAnswers = 2 * time.Second
+)
 
-// lineTransport is the protocol's stdio: a message a line. The library's own ends the session at the first line that is
+// lineConnection is the protocol's stdio: a message a line. The library's own ends the session at the first line that is
 // no message; this one answers such a line with an error and goes on.
-type lineTransport struct {
-	in  io.Reader
-	out io.Writer
-}
-
-// Connect implements [mcp.Transport].
-func (t lineTransport) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConnection{out: t.out, messages: make(chan jsonrpc.Message), closed: make(chan struct{}), ended: make(chan struct{})}
-	// The reader lives as long as its input: a blocked read of stdin cannot be ended from outside, and must not keep the
-	// process from ending. Close frees it wherever else it waits.
-	go c.read(t.in)
-	return c, nil
-}
-
 type lineConnection struct {
 	messages chan jsonrpc.Message
 	closed   chan struct{}
@@ -40,10 +32,35 @@ type lineConnection struct {
 	ended chan struct{}
 	cause error
 	once  sync.Once
+	// answers are lines to be written.
+	answers chan outgoing
 
-	writing sync.Mutex
-	out     io.Writer
+	counting sync.Mutex
+	// open counts calls without an answer; idle is closed when there is none, and nil until someone waits for that.
+	open int
+	idle chan struct{}
 }
+
+// outgoing is a line to be written; what came of it goes to done, which has room for it.
+type outgoing struct {
+	line []byte
+	done chan error
+}
+
+// newLineConnection begins to read. A blocked read of stdin or write of stdout cannot be ended from outside, and must not
+// keep the process from ending: the two goroutines live as long as that blocks, and Close frees them wherever else they
+// wait.
+func newLineConnection(in io.Reader, out io.Writer) *lineConnection {
+	c := &lineConnection{
+		messages: make(chan jsonrpc.Message), closed: make(chan struct{}), ended: make(chan struct{}), answers: make(chan outgoing),
+	}
+	go c.read(in)
+	go c.write(out)
+	return c
+}
+
+// Connect implements [mcp.Transport] for a connection that is there already.
+func (c *lineConnection) Connect(context.Context) (mcp.Connection, error) { return c, nil }
 
 // SessionID implements [mcp.Connection].
 func (c *lineConnection) SessionID() string { return "" }
@@ -68,16 +85,75 @@ func (c *lineConnection) Write(_ context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
-	return c.writeLine(raw)
+	err = c.writeLine(raw)
+	if _, isAnswer := m.(*jsonrpc.Response); isAnswer {
+		c.count(-1)
+	}
+	return err
 }
 
-func (c *lineConnection) writeLine(raw []byte) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if _, err := c.out.Write(append(raw, '\n')); err != nil {
-		return fmt.Errorf("write a message: %w", err)
+// count takes note of a call or an answer.
+func (c *lineConnection) count(change int) {
+	c.counting.Lock()
+	defer c.counting.Unlock()
+	c.open += change
+	if c.open <= 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
 	}
-	return nil
+}
+
+// finish waits, once all is to end, for the answers to the calls in flight.
+func (c *lineConnection) finish() {
+	c.counting.Lock()
+	if c.open <= 0 {
+		c.counting.Unlock()
+		return
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	c.counting.Unlock()
+	patience := time.NewTimer(lastAnswers)
+	defer patience.Stop()
+	select {
+	case <-idle:
+	case <-c.closed:
+	case <-patience.C:
+	}
+}
+
+// writeLine waits until a line is written or the connection closed.
+func (c *lineConnection) writeLine(raw []byte) error {
+	o := outgoing{append(raw, '\n'), make(chan error, 1)}
+	select {
+	case c.answers <- o:
+	case <-c.closed:
+		return io.ErrClosedPipe
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-c.closed:
+		return io.ErrClosedPipe
+	}
+}
+
+// write writes lines until the connection is closed.
+func (c *lineConnection) write(out io.Writer) {
+	for {
+		select {
+		case o := <-c.answers:
+			_, err := out.Write(o.line)
+			if err != nil {
+				err = fmt.Errorf("write a message: %w", err)
+			}
+			o.done <- err
+		case <-c.closed:
+			return
+		}
+	}
 }
 
 // Close implements [mcp.Connection].
@@ -98,6 +174,9 @@ func (c *lineConnection) read(in io.Reader) {
 				return
 			}
 		} else if m != nil {
+			if call, isRequest := m.(*jsonrpc.Request); isRequest && call.IsCall() {
+				c.count(1)
+			}
 			select {
 			case c.messages <- m:
 			case <-c.closed:
@@ -106,6 +185,7 @@ func (c *lineConnection) read(in io.Reader) {
 			}
 		}
 		if err != nil {
+			c.finish()
 			c.cause = err
 			return
 		}

@@ -65,14 +65,27 @@ func ServeStdio(ctx context.Context, o StdioOptions, in io.Reader, out io.Writer
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	onStop := func(f func()) func() bool { return context.AfterFunc(ctx, f) }
 	connections := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
 	p := &proxy{
-		o: o, endpoint: endpoint.String(), stopping: ctx.Done(),
-		client: &http.Client{Transport: &carrier{token: o.Token, next: connections}},
+		o: o, endpoint: endpoint.String(), onStop: onStop,
+		client: &http.Client{Transport: &carrier{token: o.Token, next: connections, onStop: onStop}},
 	}
+	lines := newLineConnection(in, out)
 	var watching sync.WaitGroup
 	watching.Go(func() { watchParent(ctx, cancel) })
-	err = newProtocolServer(set, o.Version, p, o.Logger).Run(ctx, lineTransport{in, out})
+	watching.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-lines.ended:
+			cancel() // what is in flight now is asked for by nobody
+		}
+		// The library waits for calls in flight, and these for a client to read, which may be gone.
+		lines.finish()
+		_ = lines.Close()
+	})
+	err = newProtocolServer(set, o.Version, p, o.Logger).Run(ctx, lines)
+	_ = lines.Close()
 	cancel()
 	watching.Wait()
 	p.close()
@@ -106,8 +119,8 @@ type proxy struct {
 	o        StdioOptions
 	endpoint string
 	client   *http.Client
-	// stopping ends calls in flight: the library keeps them from the context of the session.
-	stopping <-chan struct{}
+	// onStop ends calls in flight: the library keeps them from the context of the session.
+	onStop func(func()) (forget func() bool)
 
 	connecting sync.Mutex
 	session    *mcp.ClientSession
@@ -162,18 +175,9 @@ func (p *proxy) close() {
 // bounded is the context of one call.
 func (p *proxy) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, proxyTimeout)
-	finished := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		select {
-		case <-p.stopping:
-			cancel()
-		case <-finished:
-		}
-	})
+	forget := p.onStop(cancel)
 	return ctx, func() {
-		close(finished)
-		waiting.Wait()
+		forget()
 		cancel()
 	}
 }
@@ -307,10 +311,42 @@ func isAway(err error) bool {
 type carrier struct {
 	token string
 	next  http.RoundTripper
+	// onStop ends the requests that the library makes for itself.
+	onStop func(func()) (forget func() bool)
+}
+
+// released is the body of an answer, after which there is nothing to end.
+type released struct {
+	io.ReadCloser
+
+	release func()
+}
+
+// Close implements [io.Closer].
+func (b released) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close() //nolint:wrapcheck // it is the body's own.
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	forget := c.onStop(cancel)
+	release := func() {
+		forget()
+		cancel()
+	}
+	resp, err := c.patiently(r.WithContext(ctx))
+	if err != nil {
+		release()
+		return nil, err
+	}
+	resp.Body = released{resp.Body, release}
+	return resp, nil
+}
+
+// patiently makes a request, and again when a budget of calls has filled.
+func (c *carrier) patiently(r *http.Request) (*http.Response, error) {
 	patience := maxPatience
 	for {
 		attempt := r.Clone(r.Context())
