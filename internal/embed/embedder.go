@@ -39,7 +39,7 @@ type Options struct {
 	Queue int
 	// Chunk and ChunkBytes bound one call to the model by texts and by their
 	// size (a single text may be larger). A question waits for one such call at
-	// most. 0 means 4 texts and 1 KiB for [Local], which is about 0.2 seconds,
+	// most. 0 means 4 texts and 1 KiB for [Local], up to about half a second,
 	// and 32 texts and 256 KiB for anything else.
 	Chunk, ChunkBytes int
 	// Parallel is how many calls to the model run at a time; 0 means
