@@ -72,6 +72,23 @@ func AbstractError(text string, keep ...string) string {
 	return abstractOutside(text, errorCode, keep)
 }
 
+// AbstractLesson is [AbstractError] for a lesson, which quotes what its evidence says: quotes and names in backquotes stay,
+// for they are checked against the evidence.
+func AbstractLesson(text string, keep ...string) string {
+	text = strings.TrimSpace(blanks.ReplaceAllString(text, " "))
+	var b strings.Builder
+	at := 0
+	for _, q := range lessonQuote.FindAllStringIndex(text, -1) {
+		b.WriteString(replaceOutside(text[at:q[0]], errorCode, keep))
+		b.WriteString(text[q[0]:q[1]])
+		at = q[1]
+	}
+	b.WriteString(replaceOutside(text[at:], errorCode, keep))
+	return b.String()
+}
+
+var lessonQuote = regexp.MustCompile("`[^`]+`|\"[^\"]+\"|“[^”]+”|「[^」]+」")
+
 // abstractOutside abstracts all but placeholders, kept words and what a pattern finds.
 func abstractOutside(text string, spare *regexp.Regexp, keep []string) string {
 	text = strings.TrimSpace(blanks.ReplaceAllString(text, " "))
@@ -90,6 +107,11 @@ func abstractOutside(text string, spare *regexp.Regexp, keep []string) string {
 		}
 		return q[:at] + "<name>"
 	})
+	return replaceOutside(text, spare, keep)
+}
+
+// replaceOutside replaces values but in placeholders, kept words and what a pattern finds.
+func replaceOutside(text string, spare *regexp.Regexp, keep []string) string {
 	type span struct{ from, to int }
 	var spared []span
 	for _, p := range []*regexp.Regexp{placeholder, spare} {

@@ -48,6 +48,7 @@ const (
 	DropSameError    = "same_error_in_task"
 	DropProvisional  = "provisional"
 	DropKnown        = "known_from_sibling"
+	DropSameStep     = "same_step"
 )
 
 // Finding is a decision that matters, with what the trace shows about it and nothing else.
@@ -785,6 +786,18 @@ func (a *analyser) compared(f *Finding) []Task {
 	}
 }
 
+// parameterNames are the names of parameters at every level, and their paths.
+func parameterNames(s Step) []string {
+	out := topParameters(s)
+	for _, p := range flatten(s.Parameters).paths() {
+		out = append(out, p)
+		if i := strings.LastIndexByte(p, '.'); i >= 0 {
+			out = append(out, p[i+1:])
+		}
+	}
+	return out
+}
+
 func (a *analyser) vocabulary(f *Finding) []string {
 	out := []string{f.Step.Tool}
 	add := func(words ...string) {
@@ -794,10 +807,10 @@ func (a *analyser) vocabulary(f *Finding) []string {
 			}
 		}
 	}
-	add(topParameters(f.Step)...)
+	add(parameterNames(f.Step)...)
 	if f.Working != nil {
 		add(f.Working.Tool)
-		add(topParameters(*f.Working)...)
+		add(parameterNames(*f.Working)...)
 	}
 	add(f.Before...)
 	add(f.Left...)

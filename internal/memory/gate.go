@@ -138,6 +138,10 @@ func readable(text string) bool {
 
 var englishWord = regexp.MustCompile(`(?i)\b(?:the|a|an|and|with|for|when|before|of|to|is|was|it)\b`)
 
+// Grounded checks only the last of what [Gate] checks: that every tool, parameter, code, identifier, number and quote in a
+// text occurs in the evidence.
+func Grounded(text string, e Evidence) error { return grounded(text, e) }
+
 // grounded checks all that a lesson names.
 func grounded(text string, e Evidence) error {
 	evidence := normal(e.Text + "\n" + e.Error + "\n" + strings.Join(e.Vocabulary, "\n"))

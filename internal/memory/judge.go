@@ -9,6 +9,10 @@ import (
 	"github.com/hindsight-memory/hindsight/events"
 )
 
+// RevisionOutlasting is the task revision of a version that outlasts every reflection of its task: that by which an item
+// was forgotten or restored.
+const RevisionOutlasting = math.MaxInt64
+
 // DefaultMinImportance is the importance under which nothing is kept.
 const DefaultMinImportance = 0.3
 

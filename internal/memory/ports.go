@@ -18,6 +18,10 @@ var (
 	ErrTooMuch = errors.New("too much for one read")
 	// ErrQueueFull means that a queue takes no more until someone has worked on what is in it.
 	ErrQueueFull = errors.New("queue full")
+	// ErrModelUnavailable means that a language model cannot be asked now: it is away, too slow or overloaded.
+	ErrModelUnavailable = errors.New("the language model is unavailable")
+	// ErrModelUnusable means that a language model answered, also when asked again, with what cannot be used.
+	ErrModelUnusable = errors.New("the language model's answer is unusable")
 	// ErrNotFound means that there is no such thing, or not in the namespaces that were asked.
 	ErrNotFound = errors.New("not found")
 )
@@ -94,18 +98,21 @@ type MatchKind string
 
 // Kinds of matches.
 const (
-	MatchTask  MatchKind = "task"
-	MatchEvent MatchKind = "event"
+	MatchTask     MatchKind = "task"
+	MatchEvent    MatchKind = "event"
+	MatchSnapshot MatchKind = "snapshot"
+	MatchMemory   MatchKind = "memory"
+	MatchRule     MatchKind = "rule"
 )
 
 // Match is something that an id or the beginning of an id names.
 type Match struct {
 	Kind MatchKind `json:"kind"`
 	ID   string    `json:"id"`
-	// Namespace and TaskID say which task it is or belongs to.
+	// Namespace and TaskID say which task it is or belongs to; TaskID is empty for what belongs to none.
 	Namespace string `json:"namespace"`
 	TaskID    string `json:"task_id"`
-	// Time is the start of the task or the time of the event.
+	// Time is the start of the task, or the time of the event or item.
 	Time time.Time `json:"time"`
 }
 

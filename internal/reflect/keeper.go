@@ -1,0 +1,779 @@
+package reflect
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+// Words for what became of a write, beside the statuses of items.
+const (
+	StatusStored    = "stored"
+	StatusUpdated   = "updated"
+	StatusForgotten = "forgotten"
+	StatusRestored  = "restored"
+	StatusRecorded  = "recorded"
+)
+
+// Receipt says what became of a write.
+type Receipt struct {
+	// ItemID is the item that was written, changed or judged; empty for feedback on a task.
+	ItemID string
+	Layer  memory.Layer
+	// Status is one of the Status words, pending_review or quarantined.
+	Status string
+	// Notice is a sentence for the writer, or empty.
+	Notice string
+}
+
+// Write is one event of the stream WRITES, prepared by events.Prepare.
+type Write struct {
+	Event events.Event
+	// Confirm, if set, is called once: with a receipt as soon as the record holds the write, or with the error when it
+	// never will ([memory.ErrRejected], [memory.ErrNotFound]). It is not called for what is to be tried again.
+	Confirm func(Receipt, error)
+}
+
+// KeeperOptions are the parts of a [Keeper]; those without a remark are required.
+type KeeperOptions struct {
+	Events EventWriter
+	Items  ItemReader
+	Writer ItemWriter
+	// Index and Embedder may be nil: items are then found by words only.
+	Index      VectorIndex
+	Embedder   Embedder
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Keeper stores what agents and people write, change, forget and judge. Several goroutines may use it at once.
+type Keeper struct {
+	opts     KeeperOptions
+	indexing indexing
+	writes   *prometheus.CounterVec
+}
+
+// NewKeeper checks the options and registers the metrics.
+func NewKeeper(opts KeeperOptions) (*Keeper, error) {
+	if opts.Events == nil || opts.Items == nil || opts.Writer == nil || opts.Logger == nil || opts.Registerer == nil {
+		return nil, errors.New("new keeper: Events, Items, Writer, Logger and Registerer are required")
+	}
+	if (opts.Index == nil) != (opts.Embedder == nil) {
+		return nil, errors.New("new keeper: give both Index and Embedder or neither")
+	}
+	opts.Now = clock(opts.Now)
+	k := &Keeper{
+		opts: opts, indexing: indexing{opts.Items, opts.Writer, opts.Index, opts.Embedder},
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hindsight_writes_total", Help: "What agents and people asked to store or change, by what became of it.",
+		}, []string{"status"}),
+	}
+	if err := opts.Registerer.Register(k.writes); err != nil {
+		return nil, fmt.Errorf("register keeper metrics: %w", err)
+	}
+	return k, nil
+}
+
+// change is what one write does to the record.
+type change struct {
+	snapshots []memory.Snapshot
+	memories  []memory.Memory
+	rules     []memory.Rule
+	relations []memory.Relation
+	receipt   Receipt
+}
+
+// Handle stores a batch and gives a verdict for each write in order: nil once it is stored and searchable,
+// memory.ErrRejected or memory.ErrNotFound when it can never be, anything else when it is to be tried again. The events
+// are stored together; each write is confirmed before anything is embedded.
+func (k *Keeper) Handle(ctx context.Context, batch []Write) []error {
+	verdicts := make([]error, len(batch))
+	var evs []events.Event
+	for i, w := range batch {
+		if err := storable(w.Event); err != nil {
+			verdicts[i] = err
+			continue
+		}
+		evs = append(evs, w.Event)
+	}
+	if len(evs) > 0 {
+		err := k.opts.Events.InsertEvents(ctx, evs)
+		for i := range batch {
+			if err != nil && verdicts[i] == nil {
+				verdicts[i] = fmt.Errorf("store the event of a write: %w", err)
+			}
+		}
+	}
+	var done []change
+	var from []int
+	for i, w := range batch {
+		if verdicts[i] == nil {
+			// One after the other, since one may be about what the one before it wrote.
+			c, err := k.apply(ctx, w.Event)
+			verdicts[i] = err
+			if err == nil {
+				done, from = append(done, c), append(from, i)
+				k.writes.WithLabelValues(c.receipt.Status).Inc()
+				confirm(w, c.receipt, nil)
+				continue
+			}
+		}
+		if final(verdicts[i]) {
+			k.writes.WithLabelValues("refused").Inc()
+			confirm(w, Receipt{}, verdicts[i])
+		}
+	}
+	var snapshots []memory.Snapshot
+	var memories []memory.Memory
+	for _, c := range done {
+		snapshots, memories = append(snapshots, c.snapshots...), append(memories, c.memories...)
+	}
+	if err := k.indexing.put(ctx, lastSnapshots(snapshots), lastMemories(memories)); err != nil {
+		for _, i := range from {
+			verdicts[i] = fmt.Errorf("make a write searchable: %w", err)
+		}
+	}
+	return verdicts
+}
+
+func confirm(w Write, r Receipt, err error) {
+	if w.Confirm != nil {
+		w.Confirm(r, err)
+	}
+}
+
+// final reports an error that trying again cannot help.
+func final(err error) bool {
+	return errors.Is(err, memory.ErrRejected) || errors.Is(err, memory.ErrNotFound)
+}
+
+// lastSnapshots and lastMemories keep the last of each item: a batch may write one several times.
+func lastSnapshots(list []memory.Snapshot) []memory.Snapshot {
+	at := map[string]int{}
+	var out []memory.Snapshot
+	for _, s := range list {
+		key := s.Namespace + "\x00" + s.SnapshotID
+		if i, again := at[key]; again {
+			out[i] = s
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, s)
+	}
+	return out
+}
+
+func lastMemories(list []memory.Memory) []memory.Memory {
+	at := map[string]int{}
+	var out []memory.Memory
+	for _, m := range list {
+		key := m.Namespace + "\x00" + m.MemoryID
+		if i, again := at[key]; again {
+			out[i] = m
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, m)
+	}
+	return out
+}
+
+// storable refuses what no write is.
+func storable(e events.Event) error {
+	switch e.Kind {
+	case events.KindItemWritten, events.KindItemChanged, events.KindFeedback:
+		return nil
+	default:
+		return fmt.Errorf("%w: an event of kind %q is not a write; publish it as a trace event", memory.ErrRejected, e.Kind)
+	}
+}
+
+func (k *Keeper) apply(ctx context.Context, e events.Event) (change, error) {
+	var c change
+	var err error
+	switch e.Kind {
+	case events.KindItemWritten:
+		c, err = k.written(ctx, e)
+	case events.KindItemChanged:
+		c, err = k.changed(ctx, e)
+	default:
+		c, err = k.feedback(ctx, e)
+	}
+	if err != nil {
+		return change{}, err
+	}
+	if err := k.store(ctx, c); err != nil {
+		return change{}, err
+	}
+	return c, nil
+}
+
+func (k *Keeper) store(ctx context.Context, c change) error {
+	if len(c.snapshots) > 0 {
+		if err := k.opts.Writer.InsertSnapshots(ctx, c.snapshots); err != nil {
+			return fmt.Errorf("store a snapshot: %w", err)
+		}
+	}
+	if len(c.memories) > 0 {
+		if err := k.opts.Writer.InsertMemories(ctx, c.memories); err != nil {
+			return fmt.Errorf("store a memory: %w", err)
+		}
+	}
+	if len(c.rules) > 0 {
+		if err := k.opts.Writer.InsertRules(ctx, c.rules); err != nil {
+			return fmt.Errorf("store a rule: %w", err)
+		}
+	}
+	if len(c.relations) > 0 {
+		if err := k.opts.Writer.InsertRelations(ctx, c.relations); err != nil {
+			return fmt.Errorf("store a relation: %w", err)
+		}
+	}
+	return nil
+}
+
+// version is that of one write: named by its event, so that a write that comes again makes no second version.
+func version(e events.Event, taskRevision uint64, byPerson bool) memory.Version {
+	v := memory.Version{TaskRevision: taskRevision, Writer: writerKeeper + "/" + e.ID, WriterKind: memory.WriterMachine, Seq: 1}
+	if byPerson {
+		v.WriterKind = memory.WriterPerson
+	}
+	return v
+}
+
+func (k *Keeper) written(ctx context.Context, e events.Event) (change, error) {
+	w, err := events.DecodeData[events.ItemWritten](e)
+	if err != nil {
+		return change{}, fmt.Errorf("%w: %w", memory.ErrRejected, err)
+	}
+	hasSnapshot := len(w.Snapshot) > 0 && string(w.Snapshot) != "null"
+	switch {
+	case hasSnapshot == (strings.TrimSpace(w.Content) != ""):
+		return change{}, fmt.Errorf("%w: give either a snapshot or the content of a memory", memory.ErrRejected)
+	case hasSnapshot:
+		return k.snapshot(ctx, e, w)
+	default:
+		return k.memory(ctx, e, w)
+	}
+}
+
+// taskOf is the task of a write, or empty.
+func taskOf(e events.Event) string {
+	if e.TaskID == events.UnjoinedTask {
+		return ""
+	}
+	return e.TaskID
+}
+
+// snapshot stores a decision that an agent reports, with what its outcome alone teaches.
+func (k *Keeper) snapshot(ctx context.Context, e events.Event, w events.ItemWritten) (change, error) {
+	var s memory.Snapshot
+	if err := json.Unmarshal(w.Snapshot, &s); err != nil {
+		return change{}, fmt.Errorf("%w: the snapshot cannot be read: %w", memory.ErrRejected, err)
+	}
+	if s.Decision.ToolSelected == "" && s.TaskContext.InputSummary == "" {
+		return change{}, fmt.Errorf("%w: a snapshot needs decision.tool_selected or task_context.input_summary", memory.ErrRejected)
+	}
+	switch s.Outcome.Status {
+	case events.StatusSuccess, events.StatusFailure, events.StatusPartial:
+	default:
+		return change{}, fmt.Errorf("%w: outcome.status is %q; it must be success, failure or partial", memory.ErrRejected, s.Outcome.Status)
+	}
+	arguments, err := canonicalJSON(struct {
+		TaskContext memory.TaskContext `json:"task_context"`
+		Decision    memory.Decision    `json:"decision"`
+		Outcome     memory.Outcome     `json:"outcome"`
+		AgentID     string             `json:"agent_id"`
+		TaskID      string             `json:"task_id"`
+	}{s.TaskContext, s.Decision, s.Outcome, e.AgentID, taskOf(e)})
+	if err != nil {
+		return change{}, fmt.Errorf("%w: the snapshot cannot be read: %w", memory.ErrRejected, err)
+	}
+	id := memory.WrittenID(e.Namespace, "snapshot:"+arguments)
+	held, err := k.opts.Items.Snapshots(ctx, memory.ItemFilter{Namespace: e.Namespace, IDs: []string{id}})
+	if err != nil {
+		return change{}, fmt.Errorf("read snapshot %s: %w", id, err)
+	}
+	if len(held) > 0 {
+		return change{snapshots: held, receipt: receiptOf(id, memory.LayerSnapshot, held[0].Judged)}, nil
+	}
+	out := reflectStored(s, e)
+	out.SnapshotID = id
+	out.Version = version(e, 0, false)
+	return change{snapshots: []memory.Snapshot{out}, receipt: receiptOf(id, memory.LayerSnapshot, out.Judged)}, nil
+}
+
+// receiptOf words what became of an item that was written.
+func receiptOf(id string, layer memory.Layer, j memory.Judged) Receipt {
+	r := Receipt{ItemID: id, Layer: layer, Status: StatusStored}
+	switch j.Status {
+	case memory.ItemActive:
+	case memory.ItemPendingReview:
+		r.Status, r.Notice = string(j.Status), "It is stored and shown once a person has approved it: "+j.StatusReason+"."
+	case memory.ItemQuarantined:
+		r.Status, r.Notice = string(j.Status), "It is stored and never shown: "+j.StatusReason+"."
+	default:
+		r.Status, r.Notice = string(j.Status), "It was there before and is "+string(j.Status)+"."
+	}
+	return r
+}
+
+// reflectStored lets the evidence critic look at a decision of which only the outcome is known.
+func reflectStored(s memory.Snapshot, e events.Event) memory.Snapshot {
+	if len(s.Decision.Parameters) == 0 || string(s.Decision.Parameters) == "null" {
+		s.Decision.Parameters = json.RawMessage("{}")
+	}
+	step := memory.Step{
+		Step: 1, Tool: s.Decision.ToolSelected, Parameters: s.Decision.Parameters, Status: s.Outcome.Status, ErrorType: s.Outcome.ErrorType,
+		ErrorMessage: s.Outcome.ErrorMessage, ExecutionTimeMS: s.Outcome.ExecutionTimeMS, Reasoning: s.Decision.ReasoningPath, EventID: e.ID, Time: e.Time,
+	}
+	task := memory.Task{
+		Namespace: e.Namespace, TaskID: e.TaskID, AgentID: e.AgentID, TaskType: s.TaskContext.TaskType, Goal: s.TaskContext.InputSummary,
+		AvailableTools: s.TaskContext.AvailableTools, Status: events.StatusUnknown, Certainty: memory.CertaintyInferred, Closed: true, Steps: []memory.Step{step},
+	}
+	a := memory.Analyse(task, nil, []events.Event{e}, memory.AnalysisOptions{})
+	trust := memory.TrustAgentInferred
+	out := memory.Snapshot{
+		Timestamp: e.Time, TaskContext: s.TaskContext, Decision: s.Decision, Outcome: s.Outcome, Tags: s.Tags, Namespace: e.Namespace, AgentID: e.AgentID,
+		SessionID: e.SessionID, UserID: e.UserID, TaskID: taskOf(e), GoalID: e.GoalID,
+		Judged: memory.Judged{
+			Evidence: []string{e.ID}, Trust: trust, Confidence: 0.4, ConfidenceReasons: []string{"+0.40 the agent reports it"}, Importance: 0.4,
+			ImportanceReasons: []string{"+0.40 the agent asked for it to be kept"}, Status: memory.ItemActive,
+		},
+		ReflectedBy: writerKeeper,
+	}
+	if out.TaskContext.AvailableTools == nil {
+		out.TaskContext.AvailableTools = []string{}
+	}
+	out.TaskContext.InputSummary = clean(out.TaskContext.InputSummary, maxInputSummary)
+	out.Decision.ReasoningPath = clean(out.Decision.ReasoningPath, maxReasoning)
+	out.Outcome.ErrorMessage = clean(out.Outcome.ErrorMessage, maxErrorMessage)
+	out.Situation = memory.SnapshotText(out)
+	for _, f := range a.Findings {
+		j := word(f, a.Language)
+		if memory.Gate(j.Lesson, evidenceOf(f)) != nil {
+			continue
+		}
+		out.Reflection = &memory.Reflection{IsOptimal: j.IsOptimal, RootCause: j.RootCause, RootCauseClass: j.CauseClass, Alternative: j.Alternative, Lesson: j.Lesson}
+		out.AppliesWhen, out.Situation = j.AppliesWhen, f.Situation
+		out.Importance, out.ImportanceReasons = max(out.Importance, f.Importance), append(out.ImportanceReasons, f.ImportanceReasons...)
+		break
+	}
+	if out.Reflection == nil && memory.EnvironmentFault(s.Outcome.ErrorType, s.Outcome.ErrorMessage) != memory.FaultNone {
+		out.Reflection = &memory.Reflection{RootCauseClass: memory.CauseEnvironment}
+	}
+	if memory.InstructsAgent(s.TaskContext.InputSummary + "\n" + s.Decision.ReasoningPath + "\n" + s.Outcome.ErrorMessage + "\n" + string(s.Decision.Parameters)) {
+		out.Status, out.StatusReason = memory.ItemQuarantined, "it tries to give the agent instructions"
+	}
+	return out
+}
+
+// memory stores a fact, preference, procedure or correction.
+func (k *Keeper) memory(ctx context.Context, e events.Event, w events.ItemWritten) (change, error) {
+	m := memory.Memory{
+		Namespace: e.Namespace, Timestamp: e.Time, MemoryType: memory.MemoryType(cmp.Or(w.MemoryType, string(memory.MemoryFact))), Entity: strings.TrimSpace(w.Entity),
+		Value: w.Value, Operation: memory.Operation(cmp.Or(w.Operation, string(memory.OperationAdd))), Content: strings.TrimSpace(w.Content), Entities: w.Entities,
+		AgentID: e.AgentID, SessionID: e.SessionID, UserID: e.UserID, TaskID: taskOf(e), TaskType: w.TaskType, Tool: w.Tool, ErrorType: w.ErrorType, Tags: w.Tags,
+		ValidFrom: e.Time, ExtractedBy: writerKeeper,
+		Judged: memory.Judged{
+			Evidence: []string{e.ID}, Trust: memory.TrustAgentInferred, Confidence: inferredConfidence, ConfidenceReasons: []string{"+0.60 an agent concluded it"},
+			Importance: onPurpose, ImportanceReasons: []string{"+0.90 said on purpose"}, Status: memory.ItemActive,
+		},
+	}
+	if !slices.Contains(memory.MemoryTypes(), m.MemoryType) {
+		return change{}, fmt.Errorf("%w: memory_type is %q; it must be preference, procedure, fact or correction", memory.ErrRejected, w.MemoryType)
+	}
+	switch m.Operation {
+	case memory.OperationAdd, memory.OperationUpdate, memory.OperationDelete:
+	default:
+		return change{}, fmt.Errorf("%w: operation is %q; it must be add, update or delete", memory.ErrRejected, w.Operation)
+	}
+	if w.ValidFrom != "" {
+		from, err := events.ParseTime(w.ValidFrom)
+		if err != nil {
+			return change{}, fmt.Errorf("%w: valid_from: %w", memory.ErrRejected, err)
+		}
+		m.ValidFrom = from
+	}
+	if w.Importance != nil {
+		m.Importance, m.ImportanceReasons = min(1, max(0, *w.Importance)), []string{"given by the writer"}
+	}
+	if m.Entity != "" && !slices.Contains(m.Entities, m.Entity) {
+		m.Entities = append(slices.Clone(m.Entities), m.Entity)
+	}
+	m.Value = cmp.Or(m.Value, m.Content)
+	k.trust(&m, w.StatedBy)
+	// When it is said again at another time it is the same memory, unless it began at another time.
+	arguments, err := canonicalJSON(struct {
+		events.ItemWritten
+		AgentID string `json:"agent_id"`
+		UserID  string `json:"user_id"`
+	}{w, e.AgentID, e.UserID})
+	if err != nil {
+		return change{}, fmt.Errorf("%w: the memory cannot be read: %w", memory.ErrRejected, err)
+	}
+	m.MemoryID = memory.WrittenID(e.Namespace, "memory:"+arguments)
+	m.Version = version(e, 0, false)
+	return k.placeMemory(ctx, e, m)
+}
+
+// trust sets what the trust gate says of a memory. Words of a user may hold links; those that an agent concluded may be
+// copied out of a tool's output.
+func (k *Keeper) trust(m *memory.Memory, statedBy string) {
+	if statedBy == string(memory.TrustExternal) {
+		m.Trust, m.Confidence, m.ConfidenceReasons = memory.TrustExternal, externalConfidence, []string{"+0.30 it rests on external text alone"}
+	}
+	if statedBy == events.RoleUser {
+		m.Trust, m.Confidence, m.ConfidenceReasons = memory.TrustUserStated, statedConfidence, []string{"+0.80 a user said so"}
+	}
+	status, reason := memory.TrustGate(m.Trust, m.Content, m.Value)
+	if status != memory.ItemActive {
+		m.Status, m.StatusReason = status, reason
+		return
+	}
+	if m.Trust == memory.TrustUserStated {
+		return
+	}
+	cleaned, found := memory.CleanExternal(m.Content)
+	value, inValue := memory.CleanExternal(m.Value)
+	found = append(found, inValue...)
+	switch {
+	case slices.Contains(found, memory.FoundPayment):
+		m.Status, m.StatusReason = memory.ItemPendingReview, "it holds a payment target"
+	case slices.Contains(found, memory.FoundLink):
+		m.Status, m.StatusReason = memory.ItemPendingReview, "it holds a link"
+	}
+	_ = cleaned
+	if m.Trust == memory.TrustExternal {
+		m.Content, m.Value = cleaned, value
+	}
+}
+
+// placeMemory orders a memory among those of its entity: an update or a deletion ends the ones before.
+func (k *Keeper) placeMemory(ctx context.Context, e events.Event, m memory.Memory) (change, error) {
+	held, err := k.opts.Items.Memories(ctx, memory.ItemFilter{Namespace: e.Namespace, IDs: []string{m.MemoryID}})
+	if err != nil {
+		return change{}, fmt.Errorf("read memory %s: %w", m.MemoryID, err)
+	}
+	if len(held) > 0 && (held[0].Status == memory.ItemActive || held[0].Status == memory.ItemPendingReview || held[0].Status == memory.ItemQuarantined) {
+		return change{memories: held[:1], receipt: receiptOf(m.MemoryID, memory.LayerMemory, held[0].Judged)}, nil
+	}
+	if len(held) > 0 && held[0].Version.Writer == m.Version.Writer {
+		return change{receipt: receiptOf(m.MemoryID, memory.LayerMemory, held[0].Judged)}, nil // The same event once more, and it was ended since.
+	}
+	if len(held) > 0 {
+		m.Version.TaskRevision = held[0].Version.TaskRevision // Said again after it was forgotten or replaced: it holds again.
+	}
+	c := change{receipt: receiptOf(m.MemoryID, memory.LayerMemory, m.Judged)}
+	if m.Operation != memory.OperationAdd && m.Entity != "" && m.Status == memory.ItemActive {
+		others, err := k.opts.Items.Memories(ctx, memory.ItemFilter{Namespace: e.Namespace, Entity: m.Entity})
+		if err != nil {
+			return change{}, fmt.Errorf("read what is known about %q: %w", m.Entity, err)
+		}
+		others = slices.DeleteFunc(others, func(o memory.Memory) bool {
+			// What a user stated is not ended by what an agent concluded.
+			return o.Trust == memory.TrustUserStated && m.Trust != memory.TrustUserStated && o.UserID != m.UserID
+		})
+		placed, ended := memory.History(m, others)
+		m = placed
+		for _, old := range ended {
+			old.Version = version(e, old.Version.TaskRevision, old.Version.WriterKind == memory.WriterPerson)
+			c.memories = append(c.memories, old)
+			c.relations = append(c.relations, memory.Relation{
+				Namespace: e.Namespace, FromID: m.MemoryID, Kind: memory.RelationSupersedes, ToID: old.MemoryID, Weight: 1,
+				Reason: string(m.Operation), Writer: m.Version.Writer, Seq: 1,
+			})
+		}
+		if m.Status == memory.ItemSuperseded {
+			c.receipt.Notice = "It is stored as history: a later statement about the same holds."
+		}
+	}
+	c.memories = append(c.memories, m)
+	return c, nil
+}
+
+// changed forgets, restores or updates an item.
+func (k *Keeper) changed(ctx context.Context, e events.Event) (change, error) {
+	w, err := events.DecodeData[events.ItemChanged](e)
+	if err != nil {
+		return change{}, fmt.Errorf("%w: %w", memory.ErrRejected, err)
+	}
+	item, err := k.find(ctx, e.Namespace, w.ItemID)
+	if err != nil {
+		return change{}, err
+	}
+	if item.version().Writer == version(e, 0, false).Writer {
+		return item.unchanged(w.Change), nil // The same event once more.
+	}
+	switch w.Change {
+	case events.ChangeForget:
+		return item.with(func(j *memory.Judged) {
+			j.Status, j.StatusReason = memory.ItemForgotten, cmp.Or(w.Reason, "forgotten on request")
+		}, version(e, memory.RevisionOutlasting, w.ByPerson || item.version().WriterKind == memory.WriterPerson), StatusForgotten), nil
+	case events.ChangeRestore:
+		if j := item.judged(); j.Status != memory.ItemForgotten && j.Status != memory.ItemArchived && j.Status != memory.ItemSuperseded {
+			c := item.unchanged(w.Change)
+			c.receipt.Notice = "It was not forgotten."
+			return c, nil
+		}
+		c := item.with(func(j *memory.Judged) {
+			j.Status, j.StatusReason = memory.ItemActive, ""
+		}, version(e, memory.RevisionOutlasting, w.ByPerson || item.version().WriterKind == memory.WriterPerson), StatusRestored)
+		for i := range c.memories {
+			c.memories[i].ValidTo = nil
+		}
+		return c, nil
+	case events.ChangeUpdate:
+		return k.update(e, w, item)
+	default:
+		return change{}, fmt.Errorf("%w: change is %q; it must be %s, %s or %s", memory.ErrRejected, w.Change, events.ChangeForget, events.ChangeRestore, events.ChangeUpdate)
+	}
+}
+
+// update gives a memory another value and keeps the old one.
+func (k *Keeper) update(e events.Event, w events.ItemChanged, item found) (change, error) {
+	if item.memory == nil {
+		return change{}, fmt.Errorf("%w: only memories can be updated; forget this %s and store what is right", memory.ErrRejected, item.layer())
+	}
+	m := *item.memory
+	if m.Status == memory.ItemForgotten {
+		return change{}, fmt.Errorf("%w: memory %s is forgotten; restore it first", memory.ErrRejected, m.MemoryID)
+	}
+	if w.Content == "" && w.Value == "" && w.Importance == nil && w.Tags == nil {
+		return change{}, fmt.Errorf("%w: nothing to change: give content, value, importance or tags", memory.ErrRejected)
+	}
+	if w.Value != "" && w.Value != m.Value || w.Content != "" && w.Content != m.Content {
+		m.OldValue, m.Operation, m.ValidFrom = m.Value, memory.OperationUpdate, e.Time
+		if w.Value == "" {
+			m.Value = w.Content
+		}
+	}
+	oldValue := m.OldValue
+	m.Value, m.Content = cmp.Or(w.Value, m.Value), cmp.Or(w.Content, m.Content)
+	if w.Content == "" && w.Value != "" && oldValue != "" {
+		if replaced := strings.Replace(m.Content, oldValue, w.Value, 1); replaced != m.Content {
+			m.Content = replaced
+		} else {
+			m.Content = cmp.Or(m.Entity, string(m.MemoryType)) + ": " + w.Value
+		}
+	}
+	if w.Importance != nil {
+		m.Importance, m.ImportanceReasons = min(1, max(0, *w.Importance)), []string{"given by the writer"}
+	}
+	if w.Tags != nil {
+		m.Tags = w.Tags
+	}
+	if !slices.Contains(m.Evidence, e.ID) {
+		m.Evidence = append(slices.Clone(m.Evidence), e.ID)
+	}
+	person := w.ByPerson || m.Version.WriterKind == memory.WriterPerson
+	if status, reason := memory.TrustGate(m.Trust, m.Content, m.Value); status != memory.ItemActive && !w.ByPerson {
+		m.Status, m.StatusReason = status, reason
+	}
+	m.Version = version(e, max(m.Version.TaskRevision, memory.RevisionOutlasting), person)
+	r := receiptOf(m.MemoryID, memory.LayerMemory, m.Judged)
+	if r.Status == StatusStored {
+		r.Status = StatusUpdated
+	}
+	return change{memories: []memory.Memory{m}, receipt: r}, nil
+}
+
+// feedback lets an opinion count. Feedback on a task or step is an event like any other: the reflection of the task sees
+// it.
+func (k *Keeper) feedback(ctx context.Context, e events.Event) (change, error) {
+	w, err := events.DecodeData[events.Feedback](e)
+	if err != nil {
+		return change{}, fmt.Errorf("%w: %w", memory.ErrRejected, err)
+	}
+	item, err := k.find(ctx, e.Namespace, w.Target)
+	if errors.Is(err, memory.ErrNotFound) {
+		if w.Target != "" && taskOf(e) == "" {
+			return change{}, err
+		}
+		return change{receipt: Receipt{Status: StatusRecorded}}, nil
+	}
+	if err != nil {
+		return change{}, err
+	}
+	c := item.unchanged("")
+	c.receipt.Status = StatusRecorded
+	o := opinionOf(w)
+	if o == "" || slices.Contains(item.judged().Evidence, e.ID) {
+		return c, nil
+	}
+	return item.with(func(j *memory.Judged) {
+		after, reason := memory.ApplyFeedback(j.Confidence, o)
+		j.Confidence = after
+		j.ConfidenceReasons = append(slices.Clone(j.ConfidenceReasons), reason)
+		j.Evidence = append(slices.Clone(j.Evidence), e.ID)
+	}, version(e, item.version().TaskRevision, item.version().WriterKind == memory.WriterPerson), StatusRecorded), nil
+}
+
+// opinionOf reads feedback: helpful or not for a rating, and what a user approves, rejects or corrects.
+func opinionOf(w events.Feedback) memory.Opinion {
+	switch w.Kind {
+	case events.FeedbackApproval:
+		return memory.OpinionApproved
+	case events.FeedbackRejection, events.FeedbackCorrection:
+		return memory.OpinionCorrected
+	case events.FeedbackRating:
+		switch value := strings.ToLower(strings.TrimSpace(events.Text(w.Value))); value {
+		case "true", "helpful", "good", "up", "1":
+			return memory.OpinionHelpful
+		case "false", "unhelpful", "bad", "down", "0", "-1":
+			return memory.OpinionUnhelpful
+		}
+	}
+	return ""
+}
+
+// found is the current version of one item; one of the pointers is set.
+type found struct {
+	snapshot *memory.Snapshot
+	memory   *memory.Memory
+	rule     *memory.Rule
+}
+
+// find reads the item of an id, of whatever layer.
+func (k *Keeper) find(ctx context.Context, namespace, id string) (found, error) {
+	if id == "" {
+		return found{}, fmt.Errorf("%w: no item named", memory.ErrNotFound)
+	}
+	filter := memory.ItemFilter{Namespace: namespace, IDs: []string{id}}
+	memories, err := k.opts.Items.Memories(ctx, filter)
+	if err != nil {
+		return found{}, fmt.Errorf("read item %s: %w", id, err)
+	}
+	if len(memories) > 0 {
+		return found{memory: &memories[0]}, nil
+	}
+	snapshots, err := k.opts.Items.Snapshots(ctx, filter)
+	if err != nil {
+		return found{}, fmt.Errorf("read item %s: %w", id, err)
+	}
+	if len(snapshots) > 0 {
+		return found{snapshot: &snapshots[0]}, nil
+	}
+	rules, err := k.opts.Items.Rules(ctx, filter)
+	if err != nil {
+		return found{}, fmt.Errorf("read item %s: %w", id, err)
+	}
+	if len(rules) > 0 {
+		return found{rule: &rules[0]}, nil
+	}
+	return found{}, fmt.Errorf("%w: there is no item %s in namespace %s", memory.ErrNotFound, id, namespace)
+}
+
+func (f found) layer() memory.Layer {
+	switch {
+	case f.memory != nil:
+		return memory.LayerMemory
+	case f.snapshot != nil:
+		return memory.LayerSnapshot
+	default:
+		return memory.LayerRule
+	}
+}
+
+func (f found) id() string {
+	switch {
+	case f.memory != nil:
+		return f.memory.MemoryID
+	case f.snapshot != nil:
+		return f.snapshot.SnapshotID
+	default:
+		return f.rule.RuleID
+	}
+}
+
+func (f found) judged() memory.Judged {
+	switch {
+	case f.memory != nil:
+		return f.memory.Judged
+	case f.snapshot != nil:
+		return f.snapshot.Judged
+	default:
+		return f.rule.Judged
+	}
+}
+
+func (f found) version() memory.Version {
+	switch {
+	case f.memory != nil:
+		return f.memory.Version
+	case f.snapshot != nil:
+		return f.snapshot.Version
+	default:
+		return f.rule.Version
+	}
+}
+
+// with makes the next version of an item.
+func (f found) with(edit func(*memory.Judged), v memory.Version, status string) change {
+	c := change{receipt: Receipt{ItemID: f.id(), Layer: f.layer(), Status: status}}
+	switch {
+	case f.memory != nil:
+		m := *f.memory
+		edit(&m.Judged)
+		m.Version = v
+		c.memories = []memory.Memory{m}
+	case f.snapshot != nil:
+		s := *f.snapshot
+		edit(&s.Judged)
+		s.Version = v
+		c.snapshots = []memory.Snapshot{s}
+	default:
+		r := *f.rule
+		edit(&r.Judged)
+		r.Version = v
+		c.rules = []memory.Rule{r}
+	}
+	return c
+}
+
+// unchanged answers for an item that stays as it is; what it holds is only indexed again.
+func (f found) unchanged(what string) change {
+	c := change{receipt: Receipt{ItemID: f.id(), Layer: f.layer(), Status: map[string]string{
+		events.ChangeForget: StatusForgotten, events.ChangeRestore: StatusRestored, events.ChangeUpdate: StatusUpdated,
+	}[what]}}
+	if f.memory != nil {
+		c.memories = []memory.Memory{*f.memory}
+	}
+	if f.snapshot != nil {
+		c.snapshots = []memory.Snapshot{*f.snapshot}
+	}
+	return c
+}
+
+// canonicalJSON gives a value one form: members by name, no blanks.
+func canonicalJSON(v any) (string, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("encode: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var generic any
+	if err := dec.Decode(&generic); err != nil {
+		return "", fmt.Errorf("decode: %w", err)
+	}
+	out, err := json.Marshal(generic)
+	if err != nil {
+		return "", fmt.Errorf("encode: %w", err)
+	}
+	return string(out), nil
+}
