@@ -207,6 +207,7 @@ func TestStdioSurvivesBadLines(t *testing.T) {
 		{`null`, -32600, nil},
 		{"\xff\xfe", -32700, nil},
 		{strings.Repeat("x", 5<<20), -32600, nil},
+		{`{"jsonrpc":"2.0","id":3,"method":"ping","params":{"a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`, -32600, 3.0},
 	} {
 		say(t, in, c.line)
 		answer := hear(t, answers)
