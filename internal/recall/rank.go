@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
@@ -19,6 +20,7 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 			ruled[r.tool] = true
 		}
 	}
+	quoting := manyWords(q.Text)
 	type entry struct {
 		record
 		exact bool
@@ -27,7 +29,8 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 	for id, r := range loaded {
 		c := p.found[id]
 		near := similarity[id]
-		if near < q.MinScore && len(c.exact) == 0 && !c.direct {
+		quoted := quoting && c.lexical >= quotedShare
+		if near < q.MinScore && len(c.exact) == 0 && !c.direct && !quoted {
 			continue
 		}
 		use := uses[id]
@@ -79,6 +82,34 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 		out.items = append(out.items, e.item)
 	}
 	return out
+}
+
+const (
+	// quotedShare is the share of a question's words, weighted by how rare they are, from which an item counts as quoted:
+	// a question that repeats an error message is about it, however little its situation looks like the item's.
+	quotedShare = 0.7
+	// quotedWords is how many words make a quotation; one or two are in many items.
+	quotedWords = 3
+)
+
+// manyWords reports whether a text has enough words for a quotation; two ideographs count as one.
+func manyWords(text string) bool {
+	words, halves, inside := 0, 0, false
+	for _, r := range text {
+		switch {
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
+			halves++
+			inside = false
+		case unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_':
+			if !inside {
+				words++
+			}
+			inside = true
+		default:
+			inside = false
+		}
+	}
+	return words+halves/2 >= quotedWords
 }
 
 // oldAge is the age from which an item says that it is old: whole snapshots are kept for as long (design §10).

@@ -28,7 +28,7 @@ func (s *Service) serve(a Answer, namespace, taskType, question string, preset m
 	}
 	a.RecallID = id.String()
 	shown := a
-	if s.withheld(namespace, asker) {
+	if s.Withheld(namespace, asker) {
 		shown = withoutLessons(a)
 	}
 	served := events.RecallServed{
@@ -58,9 +58,9 @@ func (s *Service) serve(a Answer, namespace, taskType, question string, preset m
 	return shown
 }
 
-// withheld decides by session, else by task, whether an asker is in the control group. Who names neither never is,
+// Withheld decides by session, else by task, whether an asker is in the control group. Who names neither never is,
 // since nothing could be joined to it.
-func (s *Service) withheld(namespace string, asker Asker) bool {
+func (s *Service) Withheld(namespace string, asker Asker) bool {
 	unit := cmp.Or(asker.SessionID, asker.TaskID)
 	if unit == "" || s.o.ControlShare == 0 {
 		return false
