@@ -47,7 +47,8 @@ type LexicalQuery struct {
 	Text      string
 	Layers    []Layer // empty means all
 	TaskType  string
-	Limit     int
+	Statuses  []ItemStatus // of the current version; empty means any
+	Limit     int          // at least 1
 }
 
 // Candidate is an item that a search found, with its score between 0 and 1.

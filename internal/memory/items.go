@@ -385,3 +385,23 @@ const (
 	RunCommitted RunStatus = "committed"
 	RunFailed    RunStatus = "failed"
 )
+
+// AuditEntry says who did what to what, and why.
+type AuditEntry struct {
+	Namespace string    `json:"namespace"`
+	AuditID   string    `json:"audit_id"`
+	Time      time.Time `json:"time"`
+	Actor     string    `json:"actor"`
+	// ActorKind is person, agent or machine.
+	ActorKind string `json:"actor_kind"`
+	// Door is where it came in: mcp, api, cli, console or job.
+	Door   string `json:"door"`
+	Action string `json:"action"`
+	// Target is the id of what was changed, and TargetKind its layer, or task, event or namespace.
+	Target     string `json:"target"`
+	TargetKind string `json:"target_kind"`
+	Reason     string `json:"reason,omitempty"`
+	// Before and After are JSON, or empty.
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+}

@@ -363,7 +363,7 @@ func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Tim
 			uniqExactIf(event_id, kind = 'task_finished'),
 			maxIf(recorded_at, (kind = 'step_finished' AND status = 'failure' AND actor != 'user')
 				OR (kind = 'feedback' AND feedback_kind = 'correction'))
-		FROM trace_events WHERE recorded_at >= fromUnixTimestamp64Milli(?, 'UTC')
+		FROM trace_events WHERE recorded_at >= fromUnixTimestamp64Milli(?, 'UTC') AND ` + noTask + `
 		GROUP BY namespace, task_id`
 	err = c.query(ctx, "find touched tasks", query, []any{max(since.UnixMilli(), 0)}, func(rows driver.Rows) error {
 		var t memory.Touch

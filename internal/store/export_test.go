@@ -5,3 +5,12 @@ func (c *ClickHouse) SetMaxRead(bytes int) { c.maxRead = bytes }
 
 // IndexFromTheFirst makes the HNSW index before there is any entry, asks it always, and indexes each part at once.
 func (v *Vectors) IndexFromTheFirst() { v.indexFrom, v.indexParts = 0, true }
+
+// WordsOf cuts a text into words.
+func WordsOf(text string) []string { return wordsOf(text) }
+
+// Identifiers are the codes and names of a text.
+func Identifiers(text string) []string { return identifiers(text) }
+
+// Holds says whether a text has an identifier as a whole.
+func Holds(text, identifier string) bool { return tokensOf(text).holds(identifier) }

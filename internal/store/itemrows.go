@@ -19,6 +19,7 @@ func snapshotTable() itemTable {
 			goal_id, step, task_type, input_summary, available_tools, tool_selected, parameters, reasoning_path, outcome_status, error_type,
 			error_message, execution_time_ms, is_optimal, root_cause, root_cause_class, alternative, lesson, tags, applies_when, situation,
 			evidence, trust, confidence, confidence_reasons, importance, importance_reasons, status, status_reason, reflected_by, prompt_version`,
+		text: `concat(situation, '\n', lesson, '\n', applies_when, '\n', error_message, '\n', error_type, '\n', tool_selected, '\n', root_cause, '\n', alternative)`,
 	}
 }
 
@@ -30,6 +31,7 @@ func memoryTable() itemTable {
 			source_turn, memory_type, entity, entities, value, old_value, operation, content, task_type, tool, error_type, tags, valid_from,
 			valid_to, evidence, trust, confidence, confidence_reasons, importance, importance_reasons, status, status_reason, extracted_by,
 			prompt_version`,
+		text: `concat(content, '\n', entity, '\n', value, '\n', tool, '\n', error_type)`,
 	}
 }
 
@@ -39,6 +41,7 @@ func ruleTable() itemTable {
 		columns: `namespace, rule_id, task_revision, writer, writer_kind, seq, run_id, timestamp, task_type, kind, tool, error_signature, rule,
 			condition, action, does_not_apply_when, predicate, support, refute, lift, lift_low, goals, voices, pinned, tags, evidence, trust,
 			confidence, confidence_reasons, importance, importance_reasons, status, status_reason`,
+		text: `concat(rule, '\n', condition, '\n', action, '\n', tool, '\n', error_signature)`,
 	}
 }
 

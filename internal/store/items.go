@@ -36,7 +36,7 @@ type itemTable struct {
 	columns                                                          string
 	taskType, taskID, goalID, sessionID, tool, errorType, memoryType string
 	entity                                                           bool
-	// text is the expression that words are searched in.
+	// text is the expression that words are searched in; migration 0006 has the same.
 	text string
 }
 

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -16,27 +18,32 @@ const (
 	maxMatches = 100
 )
 
-// Lookup finds the tasks and events with an id, or, when there are none, those whose id begins with it, if it has at
-// least [MinPrefix] bytes; at most 100 of each. Several matches mean that the id is ambiguous. Without namespaces it
-// looks in all of them, which only an operator may. The error is [ErrNotFound] when nothing matches.
+// Lookup finds the tasks, events, snapshots, memories and rules with an id, or, when there are none, those whose id
+// begins with it, if it has at least [MinPrefix] bytes; at most 100 of each. Several matches mean that the id is
+// ambiguous. Without namespaces it looks in all of them, which only an operator may. The error is [ErrNotFound] when
+// nothing matches.
 func (c *ClickHouse) Lookup(ctx context.Context, id string, namespaces ...string) ([]memory.Match, error) {
 	comparisons := []string{"%s = ?"}
 	if len(id) >= MinPrefix {
 		comparisons = append(comparisons, "startsWith(%s, ?)")
 	}
 	for _, comparison := range comparisons {
-		var byTask, byEvent conditions
-		for column, where := range map[string]*conditions{"task_id": &byTask, "event_id": &byEvent} {
+		var parts []string
+		var args []any
+		for _, in := range lookedUp() {
+			var where conditions
 			where.addIf(len(namespaces) > 0, "namespace IN ?", namespaces)
-			where.addIf(true, fmt.Sprintf(comparison, column), id)
+			where.addIf(true, fmt.Sprintf(comparison, in.id), id)
+			where.addIf(in.kind == memory.MatchTask, noTask)
+			if in.versions {
+				counts := visible(time.Time{})
+				where.addIf(true, counts.String(), counts.args...)
+			}
+			parts = append(parts, fmt.Sprintf(`SELECT '%s' AS kind, %s AS id, namespace, %s AS of_task, min(%s) AS at FROM %s WHERE %s
+				GROUP BY namespace, of_task, id ORDER BY namespace, of_task, id LIMIT %d`, in.kind, in.id, in.taskID, in.time, in.table, where.String(), maxMatches))
+			args = append(args, where.args...)
 		}
-		query := fmt.Sprintf(`SELECT 'task' AS kind, task_id AS id, namespace, task_id, min(time) AS at FROM trace_events WHERE %[1]s GROUP BY namespace, task_id
-				ORDER BY namespace, task_id LIMIT %[3]d
-			UNION ALL
-			SELECT 'event', event_id, namespace, task_id, min(time) FROM trace_events WHERE %[2]s GROUP BY namespace, task_id, event_id
-				ORDER BY namespace, task_id, event_id LIMIT %[3]d`, &byTask, &byEvent, maxMatches)
-		matches, err := c.matches(ctx, "SELECT kind, id, namespace, task_id, at FROM ("+query+") ORDER BY kind DESC, namespace, task_id, id",
-			append(byTask.args, byEvent.args...))
+		matches, err := c.matches(ctx, "SELECT kind, id, namespace, of_task, at FROM ("+strings.Join(parts, " UNION ALL ")+") ORDER BY kind DESC, namespace, of_task, id", args)
 		if err != nil {
 			return nil, err
 		}
@@ -45,6 +52,24 @@ func (c *ClickHouse) Lookup(ctx context.Context, id string, namespaces ...string
 		}
 	}
 	return nil, fmt.Errorf("%w: nothing has the id %q, or begins with it (at least %d characters are needed for that)", ErrNotFound, id, MinPrefix)
+}
+
+// lookedIn is where ids are looked up.
+type lookedIn struct {
+	kind                    memory.MatchKind
+	table, id, taskID, time string
+	// versions means that rows count only once the run that wrote them is committed.
+	versions bool
+}
+
+func lookedUp() []lookedIn {
+	return []lookedIn{
+		{kind: memory.MatchTask, table: "trace_events", id: "task_id", taskID: "task_id", time: "time"},
+		{kind: memory.MatchEvent, table: "trace_events", id: "event_id", taskID: "task_id", time: "time"},
+		{kind: memory.MatchSnapshot, table: "snapshots", id: "snapshot_id", taskID: "task_id", time: "timestamp", versions: true},
+		{kind: memory.MatchMemory, table: "memories", id: "memory_id", taskID: "task_id", time: "timestamp", versions: true},
+		{kind: memory.MatchRule, table: "rules", id: "rule_id", taskID: "''", time: "timestamp", versions: true},
+	}
 }
 
 func (c *ClickHouse) matches(ctx context.Context, query string, args []any) ([]memory.Match, error) {

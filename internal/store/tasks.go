@@ -186,6 +186,7 @@ const minTasksPerRead = 20
 // than it. They come in the order in which they are yielded.
 func (c *ClickHouse) candidates(ctx context.Context, f memory.TaskFilter) ([]memory.TaskKey, error) {
 	var both, ofEvents, ofTasks conditions
+	both.addIf(true, noTask)
 	both.addIf(f.Namespace != "", "namespace = ?", f.Namespace)
 	both.addIf(len(f.TaskIDs) > 0, "task_id IN ?", f.TaskIDs)
 	// A task has these when any of its events has.
@@ -226,6 +227,9 @@ func (c *ClickHouse) candidates(ctx context.Context, f memory.TaskFilter) ([]mem
 	})
 	return keys, err
 }
+
+// noTask leaves out events that belong to no task: their task id begins with ~.
+const noTask = "NOT startsWith(task_id, '~')"
 
 // conditions are parts of a WHERE clause with their arguments.
 type conditions struct {

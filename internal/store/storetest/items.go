@@ -25,6 +25,16 @@ type ItemStore interface {
 	VectorsOf(ctx context.Context, namespace, model string) iter.Seq2[memory.ItemVector, error]
 	StoredVectors(ctx context.Context, namespace, model string, ids []string) (map[string]string, error)
 	InsertRun(ctx context.Context, run memory.Run) error
+	Runs(ctx context.Context, job string, limit int) ([]memory.Run, error)
+	InsertReflections(ctx context.Context, reflections []memory.TaskReflection) error
+	Reflections(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]memory.TaskReflection, error)
+	LastReflection(ctx context.Context, key memory.TaskKey) (memory.TaskReflection, error)
+	Unreflected(ctx context.Context, namespace string) (int, error)
+	InsertAudit(ctx context.Context, entries []memory.AuditEntry) error
+	InsertToken(ctx context.Context, token memory.AccessToken) error
+	TokenByHash(ctx context.Context, hash string) (memory.AccessToken, error)
+	Tokens(ctx context.Context, namespace string) ([]memory.AccessToken, error)
+	RevokeToken(ctx context.Context, namespace, tokenID string) error
 }
 
 // RunItems checks an implementation's side of items. newStore returns an empty store of its own for each test.
@@ -46,6 +56,15 @@ func RunItems(t *testing.T, newStore func(*testing.T) ItemStore) {
 		{"Relations", relations},
 		{"Similarities", similarities},
 		{"VectorsOf", vectorsOf},
+		{"Lexical", lexical},
+		{"LexicalKnowsTheCurrentVersion", lexicalCurrent},
+		{"LexicalFindsExactCodes", lexicalExact},
+		{"LookupFindsItems", lookupItems},
+		{"EventsOfNoTask", noTask},
+		{"Reflections", reflections},
+		{"Runs", runs},
+		{"Tokens", tokens},
+		{"Audit", audit},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -386,7 +405,7 @@ func manyIDs(t *testing.T, s ItemStore) {
 	if got := getSnapshots(t, s, memory.ItemFilter{IDs: append(ids, ids[0]), TaskIDs: tasks[:650]}); len(got) != 650 || got[0].SnapshotID != all[0].SnapshotID || got[649].SnapshotID != all[649].SnapshotID {
 		t.Errorf("got %d snapshots, want 650 in order", len(got))
 	}
-	if got := getSnapshots(t, s, memory.ItemFilter{TaskIDs: tasks, Newest: true, Limit: 5}); len(got) != 5 || got[0].SnapshotID != all[699].SnapshotID {
+	if got := getSnapshots(t, s, memory.ItemFilter{TaskIDs: tasks, Newest: true, Limit: 5}); len(got) != 4 || got[0].SnapshotID != all[699].SnapshotID {
 		t.Errorf("got %d snapshots, want the newest 5", len(got))
 	}
 	if uses, err := s.Uses(t.Context(), "t", ids); err != nil || len(uses) != 700 {
@@ -623,5 +642,328 @@ func vectorsOf(t *testing.T, s ItemStore) {
 	}
 	for range s.VectorsOf(t.Context(), "", "m") {
 		break
+	}
+}
+
+func mem(id, content string, change func(*memory.Memory)) memory.Memory {
+	m := memory.Memory{
+		MemoryID: id, Namespace: "t", Timestamp: start(), MemoryType: memory.MemoryFact, Content: content,
+		Judged:  memory.Judged{Evidence: []string{"e"}, Trust: memory.TrustUserStated, Status: memory.ItemActive},
+		Version: memory.Version{Writer: "reflector", WriterKind: memory.WriterMachine, Seq: 1},
+	}
+	if change != nil {
+		change(&m)
+	}
+	return m
+}
+
+func find(t *testing.T, s ItemStore, q memory.LexicalQuery) []memory.Candidate {
+	t.Helper()
+	if q.Namespace == "" {
+		q.Namespace = "t"
+	}
+	if q.Limit == 0 {
+		q.Limit = 20
+	}
+	found, err := s.Lexical(t.Context(), q)
+	if err != nil {
+		t.Fatalf("Lexical(%q): %v", q.Text, err)
+	}
+	for i, c := range found {
+		if c.Score <= 0 || c.Score > 1 || i > 0 && c.Score > found[i-1].Score {
+			t.Errorf("Lexical(%q): hit %d has score %v", q.Text, i, c.Score)
+		}
+	}
+	return found
+}
+
+func found(candidates []memory.Candidate) string {
+	ids := make([]string, len(candidates))
+	for i, c := range candidates {
+		ids[i] = c.ID
+	}
+	return strings.Join(ids, " ")
+}
+
+func lexical(t *testing.T, s ItemStore) {
+	putSnapshots(t, s, snapshot("t", "snap", func(s *memory.Snapshot) {
+		s.Situation, s.Reflection.Lesson, s.Decision.ToolSelected = "The user wants to cancel a booking", "Ask which passenger before cancelling.", "cancel_booking"
+	}))
+	must(t, s.InsertRules(t.Context(), []memory.Rule{func() memory.Rule {
+		r := fullRule("t", "rule")
+		r.Rule, r.Condition, r.Action = "Refunds over the limit need a manager", "amount above the limit", "escalate"
+		return r
+	}()}))
+	must(t, s.InsertMemories(t.Context(), []memory.Memory{
+		mem("zh", "用户的退款订单支付失败，请检查日期格式", nil), mem("ja", "カードの支払いに失敗した", nil), mem("ko", "환불이 실패했습니다", nil),
+		mem("th", "การคืนเงินล้มเหลว", nil), mem("ru", "Возврат не прошёл", nil), mem("de", "Die Straße heißt Größe", nil), mem("he", "ההחזר נכשל", nil),
+		mem("hi", "धनवापसी विफल रही", nil), mem("one", "The user likes the aisle", nil), mem("two", "The user likes the window, aisle or not", nil),
+		mem("typed", "aisle for flights", func(m *memory.Memory) { m.TaskType = "flight" }),
+		mem("gone", "aisle forgotten", func(m *memory.Memory) { m.Status = memory.ItemForgotten }),
+		mem("elsewhere", "aisle of another namespace", func(m *memory.Memory) { m.Namespace = "t.team" }),
+	}))
+	for _, test := range []struct {
+		text string
+		want string
+	}{
+		{"退款支付", "zh"}, {"检查一下日期格式", "zh"}, {"支払い 失敗", "ja"}, {"환불", "ko"}, {"คืนเงิน", "th"}, {"ВОЗВРАТ", "ru"}, {"STRASSE Größe", "de"}, {"ההחזר", "he"}, {"धनवापसी", "hi"},
+		{"cancelling", "snap"}, {"which passenger?", "snap"}, {"booking", "snap"}, {"manager", "rule"}, {"window", "two"}, {"window' OR 1=1 --", "two"},
+		{"nothing like this", ""}, {"?", ""}, {"", ""}, {"a", ""},
+	} {
+		if got := found(find(t, s, memory.LexicalQuery{Text: test.text})); got != test.want {
+			t.Errorf("Lexical(%q) = %q, want %q", test.text, got, test.want)
+		}
+	}
+	if got := find(t, s, memory.LexicalQuery{Text: "aisle window"}); len(got) != 4 || got[0].ID != "two" || got[0].Score != 1 || got[1].Score >= 0.5 {
+		t.Errorf("the one with both words, the rarer of them alone, should be first with score 1: %+v", got)
+	}
+	if got := find(t, s, memory.LexicalQuery{Text: "aisle unknownword"}); len(got) != 4 || got[0].Score >= 0.5 {
+		t.Errorf("a word that is nowhere should weigh more than one that is in many: %+v", got)
+	}
+	for _, test := range []struct {
+		q    memory.LexicalQuery
+		want string
+	}{
+		{memory.LexicalQuery{TaskType: "flight"}, "typed"},
+		{memory.LexicalQuery{Statuses: []memory.ItemStatus{memory.ItemForgotten}}, "gone"},
+		{memory.LexicalQuery{Layers: []memory.Layer{memory.LayerSnapshot, memory.LayerRule}}, ""},
+		{memory.LexicalQuery{Namespace: "t.team"}, "elsewhere"},
+		{memory.LexicalQuery{Namespace: "none"}, ""},
+		{memory.LexicalQuery{Limit: 2}, "gone one"},
+	} {
+		test.q.Text = "aisle"
+		if got := found(find(t, s, test.q)); got != test.want {
+			t.Errorf("Lexical(%+v) = %q, want %q", test.q, got, test.want)
+		}
+	}
+	if _, err := s.Lexical(t.Context(), memory.LexicalQuery{Text: "aisle", Limit: 1}); err == nil {
+		t.Error("items of no namespace were searched")
+	}
+	if got := find(t, s, memory.LexicalQuery{Text: strings.Repeat("many different words 退款 ", 3000) + "aisle"}); len(got) == 0 {
+		t.Error("a long question found nothing")
+	}
+}
+
+func lexicalCurrent(t *testing.T, s ItemStore) {
+	must(t, s.InsertMemories(t.Context(), []memory.Memory{mem("m", "The code is ERR-4711", nil), mem("n", "Something else", nil)}))
+	must(t, s.InsertMemories(t.Context(), []memory.Memory{mem("m", "The code is ERR-4712", func(m *memory.Memory) {
+		m.Version = memory.Version{Writer: "p", WriterKind: memory.WriterPerson, Seq: 1}
+	})}))
+	must(t, s.InsertMemories(t.Context(), []memory.Memory{mem("m", "The code is ERR-4713", func(m *memory.Memory) { m.Version.Seq = 2 })}))
+	must(t, s.InsertMemories(t.Context(), []memory.Memory{mem("n", "Quite another", func(m *memory.Memory) { m.Version.Seq, m.Version.RunID = 2, "never committed" })}))
+	for text, want := range map[string]string{"4711": "", "4712": "m", "4713": "", "another": "", "something": "n"} {
+		if got := found(find(t, s, memory.LexicalQuery{Text: text})); got != want {
+			t.Errorf("Lexical(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func lexicalExact(t *testing.T, s ItemStore) {
+	texts := map[string]string{
+		"1": "It failed with ERR-4711 in get_user.", "2": "It failed with ERR-47112 in get_user_name", "3": "ValueError: wrong value", "4": "a value error",
+		"5": "open /etc/app/config.yaml: ENOENT", "6": "错误码E1003表示退款失败", "7": "status 404 after 3 days", "8": "about 3 days",
+	}
+	var all []memory.Memory
+	for id, text := range texts {
+		all = append(all, mem(id, text, nil))
+	}
+	must(t, s.InsertMemories(t.Context(), all))
+	for _, test := range []struct {
+		question string
+		want     map[string]string // id → codes
+	}{
+		{"what does ERR-4711 mean", map[string]string{"1": "ERR-4711"}},
+		{"err-4711?", map[string]string{"1": "err-4711"}},
+		{"why did get_user fail", map[string]string{"1": "get_user"}},
+		{"a ValueError came", map[string]string{"3": "ValueError"}},
+		{"a value came", map[string]string{}},
+		{"cannot open /etc/app/config.yaml", map[string]string{"5": "etc/app/config.yaml"}},
+		{"got ENOENT", map[string]string{"5": "ENOENT"}},
+		{"E1003是什么", map[string]string{"6": "E1003"}},
+		{"status 404", map[string]string{"7": "404"}},
+		{"3 days", map[string]string{}},
+	} {
+		got := map[string]string{}
+		for _, c := range find(t, s, memory.LexicalQuery{Text: test.question}) {
+			if len(c.Exact) > 0 {
+				got[c.ID] = strings.Join(c.Exact, " ")
+			}
+		}
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("Lexical(%q) holds exactly %v, want %v", test.question, got, test.want)
+		}
+	}
+}
+
+func lookupItems(t *testing.T, s ItemStore) {
+	putSnapshots(t, s, fullSnapshot("t", "snapshot-0001"))
+	must(t, s.InsertMemories(t.Context(), []memory.Memory{fullMemory("t", "snapshot-0001-memory"), fullMemory("u", "memory-u")}))
+	rule := fullRule("t", "rule-0001")
+	hidden := fullRule("t", "rule-0002")
+	hidden.Version.RunID = "not committed"
+	must(t, s.InsertRules(t.Context(), []memory.Rule{rule, hidden}))
+	for _, test := range []struct {
+		id         string
+		namespaces []string
+		want       string
+	}{
+		{"snapshot-0001", nil, "snapshot/t/task"},
+		{"snapshot-0", []string{"t"}, "snapshot/t/task memory/t/task"},
+		{"rule-0001", nil, "rule/t/"},
+		{"rule-0002", nil, ""},
+		{"memory-u", []string{"t"}, ""},
+		{"memory-u", []string{"t", "u"}, "memory/u/task"},
+	} {
+		got, err := s.Lookup(t.Context(), test.id, test.namespaces...)
+		if (test.want == "") != errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("Lookup(%s) = %v", test.id, err)
+		}
+		var names []string
+		for _, m := range got {
+			names = append(names, fmt.Sprintf("%s/%s/%s", m.Kind, m.Namespace, m.TaskID))
+			if !m.Time.Equal(start()) {
+				t.Errorf("Lookup(%s): time %s", test.id, m.Time)
+			}
+		}
+		if strings.Join(names, " ") != test.want {
+			t.Errorf("Lookup(%s) = %q, want %q", test.id, names, test.want)
+		}
+	}
+}
+
+// noTask is about events that belong to no task.
+func noTask(t *testing.T, s ItemStore) {
+	mustInsert(t, s, oneTask("t", "real")...)
+	mustInsert(t, s, event("t", "~unjoined", "r", events.KindRecallServed, 0, `{"question":"q","items":[]}`))
+	if tasks := mustTasks(t, s, memory.TaskFilter{}); len(tasks) != 1 || tasks[0].TaskID != "real" {
+		t.Errorf("%d tasks, want the real one", len(tasks))
+	}
+	_, touched, err := s.Touched(t.Context(), start())
+	if err != nil || len(touched) != 1 || touched[0].Key.TaskID != "real" {
+		t.Errorf("touched: %+v, %v", touched, err)
+	}
+	if h, err := s.Health(t.Context(), "t"); err != nil || h.TasksOpen != 1 || h.Events != 8 {
+		t.Errorf("health: %+v, %v; want one open task and 8 events", h, err)
+	}
+}
+
+func reflections(t *testing.T, s ItemStore) {
+	reflection := func(namespace, task string, revision uint64) memory.TaskReflection {
+		return memory.TaskReflection{
+			Namespace: namespace, TaskID: task, Revision: revision, Closed: true, ReflectedBy: "evidence", Fallback: awkward, Kept: 2, Dropped: map[string]int{"vague": 3},
+		}
+	}
+	unreflected := func(namespace string, want int) {
+		t.Helper()
+		if n, err := s.Unreflected(t.Context(), namespace); err != nil || n != want {
+			t.Errorf("Unreflected(%q) = %d, %v; want %d", namespace, n, err, want)
+		}
+	}
+	unreflected("", 0)
+	var revisions []uint64
+	for _, task := range []string{"a", "b"} {
+		revisions = append(revisions, mustWrite(t, s, oneTask("t", task), true).Revision)
+	}
+	mustWrite(t, s, oneTask("t", "open")[:3], false)
+	other := mustWrite(t, s, oneTask("u", "a"), true).Revision
+	unreflected("", 3)
+	unreflected("t", 2)
+	must(t, s.InsertReflections(t.Context(), []memory.TaskReflection{reflection("t", "a", revisions[0]-2), reflection("u", "a", other)}))
+	unreflected("t", 2)
+	unreflected("", 2)
+	want := reflection("t", "a", revisions[0])
+	must(t, s.InsertReflections(t.Context(), []memory.TaskReflection{want, reflection("t", "b", revisions[1]+2)}))
+	must(t, s.InsertReflections(t.Context(), []memory.TaskReflection{want, reflection("t", "a", 1)}))
+	unreflected("t", 0)
+	got, err := s.Reflections(t.Context(), []memory.TaskKey{key("t", "a"), key("t", "b"), key("t", "none")})
+	must(t, err)
+	if len(got) != 2 || got[key("t", "b")].Revision != revisions[1]+2 {
+		t.Errorf("Reflections = %+v", got)
+	}
+	last, err := s.LastReflection(t.Context(), key("t", "a"))
+	if last.RecordedAt.IsZero() {
+		t.Error("a reflection was recorded at no time")
+	}
+	last.RecordedAt = time.Time{}
+	if err != nil || !reflect.DeepEqual(last, want) {
+		t.Errorf("LastReflection = %+v, %v, want %+v", last, err, want)
+	}
+	if _, err := s.LastReflection(t.Context(), key("u", "b")); !errors.Is(err, memory.ErrNotFound) {
+		t.Errorf("LastReflection of a task without = %v, want ErrNotFound", err)
+	}
+}
+
+func runs(t *testing.T, s ItemStore) {
+	at := start().Add(time.Minute)
+	first := memory.Run{Job: "merge", RunID: "1", Version: 1, Status: memory.RunRunning, Fence: 7, Holder: awkward, Namespace: "t", StartedAt: start()}
+	done := first
+	done.Version, done.Status, done.CommittedAt, done.Counts = 2, memory.RunCommitted, &at, map[string]uint64{"merged": 3}
+	later := memory.Run{Job: "merge", RunID: "2", Version: 1, Status: memory.RunFailed, StartedAt: at, Error: "why"}
+	decay := memory.Run{Job: "decay", RunID: "1", Version: 1, Status: memory.RunRunning, StartedAt: start().Add(-time.Hour)}
+	for _, run := range []memory.Run{done, first, later, decay} {
+		must(t, s.InsertRun(t.Context(), run))
+	}
+	for _, test := range []struct {
+		job   string
+		limit int
+		want  []memory.Run
+	}{{"merge", 0, []memory.Run{later, done}}, {"merge", 1, []memory.Run{later}}, {"", 0, []memory.Run{later, done, decay}}, {"none", 0, nil}} {
+		if got, err := s.Runs(t.Context(), test.job, test.limit); err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("Runs(%q, %d) = %+v, %v; want %+v", test.job, test.limit, got, err, test.want)
+		}
+	}
+	for _, bad := range []memory.Run{{}, {Job: "j", RunID: "r", StartedAt: start(), Status: memory.RunCommitted}} {
+		if err := s.InsertRun(t.Context(), bad); !errors.Is(err, memory.ErrRejected) {
+			t.Errorf("InsertRun(%+v) = %v, want ErrRejected", bad, err)
+		}
+	}
+}
+
+func tokens(t *testing.T, s ItemStore) {
+	ends := start().Add(time.Hour)
+	token := memory.AccessToken{TokenID: "1", Hash: memory.TokenHash("secret"), Namespace: "t", Scope: memory.ScopeWrite, Label: awkward, CreatedAt: start(), ExpiresAt: &ends}
+	other := memory.AccessToken{TokenID: "2", Hash: memory.TokenHash("other"), Namespace: "u", Scope: memory.ScopeAdmin, CreatedAt: start().Add(time.Second)}
+	must(t, s.InsertToken(t.Context(), other))
+	must(t, s.InsertToken(t.Context(), token))
+	if got, err := s.TokenByHash(t.Context(), memory.TokenHash("secret")); err != nil || !reflect.DeepEqual(got, token) {
+		t.Errorf("TokenByHash = %+v, %v; want %+v", got, err, token)
+	}
+	for _, hash := range []string{"", "secret", memory.TokenHash("wrong")} {
+		if _, err := s.TokenByHash(t.Context(), hash); !errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("TokenByHash(%q) = %v, want ErrNotFound", hash, err)
+		}
+	}
+	for namespace, want := range map[string][]memory.AccessToken{"t": {token}, "": {token, other}} {
+		if got, err := s.Tokens(t.Context(), namespace); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("Tokens(%q) = %+v, %v; want %+v", namespace, got, err, want)
+		}
+	}
+	if err := s.RevokeToken(t.Context(), "u", "1"); !errors.Is(err, memory.ErrNotFound) {
+		t.Errorf("revoking a token of another namespace: %v, want ErrNotFound", err)
+	}
+	for range 2 {
+		must(t, s.RevokeToken(t.Context(), "t", "1"))
+		must(t, s.InsertToken(t.Context(), token)) // Delivered again: it stays revoked.
+		if got, err := s.TokenByHash(t.Context(), token.Hash); err != nil || !got.Revoked || got.Valid(start()) {
+			t.Errorf("the revoked token is %+v, %v", got, err)
+		}
+	}
+	for _, bad := range []memory.AccessToken{{}, {TokenID: "3", Hash: "h", Namespace: "t", Scope: "root", CreatedAt: start()}} {
+		if err := s.InsertToken(t.Context(), bad); !errors.Is(err, memory.ErrRejected) {
+			t.Errorf("InsertToken(%+v) = %v, want ErrRejected", bad, err)
+		}
+	}
+}
+
+func audit(t *testing.T, s ItemStore) {
+	entry := memory.AuditEntry{
+		Namespace: "t", AuditID: "1", Time: start(), Actor: "agent", ActorKind: "agent", Door: "mcp", Action: "forget", Target: "item", TargetKind: "memory", Reason: awkward,
+		Before: json.RawMessage(`{"status":"active"}`), After: json.RawMessage(`{"status":"forgotten"}`),
+	}
+	must(t, s.InsertAudit(t.Context(), []memory.AuditEntry{entry}))
+	must(t, s.InsertAudit(t.Context(), []memory.AuditEntry{entry}))
+	must(t, s.InsertAudit(t.Context(), nil))
+	if err := s.InsertAudit(t.Context(), []memory.AuditEntry{{Namespace: "t", Time: start()}}); !errors.Is(err, memory.ErrRejected) {
+		t.Errorf("InsertAudit without an id = %v, want ErrRejected", err)
 	}
 }
