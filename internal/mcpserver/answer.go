@@ -133,8 +133,8 @@ func (f fence) around(text, source, date, trust string) string {
 	return "[" + f.mark + " source=" + source + " date=" + date + " trust=" + trust + "]\n" + text + "\n[/" + f.mark + "]"
 }
 
-// weigh estimates tokens from above for common text: about a letter in three, and a byte each beyond ASCII, where a
-// tokenizer cannot do worse.
+// weigh estimates tokens from above for common text: a letter in three, and two for three bytes beyond ASCII, of which a
+// tokenizer can make no more than one each.
 func weigh(text string) int {
 	beyond := 0
 	for i := range len(text) {
@@ -142,7 +142,7 @@ func weigh(text string) int {
 			beyond++
 		}
 	}
-	return beyond*2/3 + max(recall.EstimateTokens(text), (len(text)-beyond)/3)
+	return max(recall.EstimateTokens(text), (len(text)-beyond)/3+beyond*2/3)
 }
 
 func joinSentences(a, b string) string {

@@ -212,7 +212,7 @@ func TestResultsAreSmall(t *testing.T) {
 	for name, text := range map[string]string{
 		"english": strings.Repeat("The transfer failed because the account was closed. ", 400), "chinese": strings.Repeat("转账失败，因为账户已经关闭。", 800),
 		"emoji": strings.Repeat("🙂🧨", 2000), "digits": strings.Repeat("8f3a91c07be2", 1000), "spaces": strings.Repeat("{\n \t\"a\" : [ ] }", 1000),
-		"invalid": strings.Repeat("a\xff", 4000),
+		"invalid": strings.Repeat("a\xff", 4000), "rare": strings.Repeat("𓂀ꙮ⸻𝕬", 1000),
 	} {
 		w := &world{}
 		var texts []string
