@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// sweepChunk is how many tasks are read and written at once.
-	sweepChunk = 200
+	// sweepChunk is how many tasks are read and written at once at most. Every insert makes files, which are merged later,
+	// and every read opens those of all columns: few are cheaper. What is read is held in memory.
+	sweepChunk = 400
 	// sweepOverlap is how far back each look reaches over the last one: longer than any insert may take, because a row
 	// carries the time at which its insert began and is seen only when it ended.
 	sweepOverlap = 60 * time.Second
@@ -138,7 +139,7 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 // Run looks for tasks until ctx ends. The caller holds the lease and ends ctx when it is lost. A failing store or queue
 // is waited for; Run returns ctx's error only.
 func (s *Sweeper) Run(ctx context.Context) error {
-	w := &watch{Sweeper: s, tasks: map[memory.TaskKey]*watched{}}
+	w := &watch{Sweeper: s, tasks: map[memory.TaskKey]*watched{}, most: sweepChunk}
 	defer s.open.Set(0) // It is another's count from here on.
 	defer s.blocked.Set(0)
 	failures := 0
@@ -198,6 +199,8 @@ type watch struct {
 	// since is where the next look begins; zero before the first.
 	since time.Time
 	saved time.Time
+	// most is how many tasks are read at once: less than [sweepChunk] while they are large.
+	most int
 	// failed says that writing tasks failed in the look before.
 	failed bool
 	// warned is when a full queue was last warned of, zero while it is not full.
@@ -235,7 +238,11 @@ func (w *watch) look(ctx context.Context) error {
 		return err
 	}
 	var full error
-	for chunk := range slices.Chunk(w.due(now), sweepChunk) {
+	for due := w.due(now); len(due) > 0; {
+		n := min(len(due), w.most)
+		chunk := due[:n:n]
+		due = due[n:]
+		w.most = min(w.most+w.most/8+1, sweepChunk)
 		if full != nil { // Those that need no request go on; the others would be read in vain.
 			chunk = slices.DeleteFunc(chunk, func(t *watched) bool { return t.urgent || w.over(now, t) })
 		}
@@ -398,6 +405,7 @@ func (w *watch) write(ctx context.Context, now time.Time, due []*watched) error 
 	evs, err := w.opts.Store.TaskEvents(ctx, keys)
 	if errors.Is(err, memory.ErrTooMuch) && len(due) > 1 {
 		half := len(due) / 2
+		w.most = half
 		full := w.write(ctx, now, due[:half])
 		if full != nil && !errors.Is(full, memory.ErrQueueFull) {
 			return full

@@ -25,8 +25,11 @@ const (
 	maxInsertBytes = 32 << 20
 	// maxInsertMonths stays under the server's max_partitions_per_insert_block, 100 by default.
 	maxInsertMonths = 50
-	// keysPerQuery bounds the length of a statement that lists tasks; the server takes 256 KiB by default.
+	// keysPerQuery is how many tasks are asked for at once by those who want all of them.
 	keysPerQuery = 200
+	// keyBytesPerQuery bounds the length of a statement that lists tasks, by the length of their keys, of which each may
+	// stand there twice; the server takes 256 KiB by default.
+	keyBytesPerQuery = 50 << 10
 	// maxReadBytes bounds the memory of one read of several tasks' events, and eventOverhead is about what an event takes
 	// beside its data.
 	maxReadBytes  = 64 << 20
@@ -41,6 +44,9 @@ const (
 const eventColumns = `namespace, time, task_id, event_id, kind, agent_id, session_id, user_id, goal_id, seq,
 	task_type, goal, parent_task_id, role, turn, step, tool, actor, call_id, status, error_type, error_message,
 	execution_time_ms, score, reason, confirmed_by, feedback_kind, feedback_target, extra, data`
+
+// bodyColumns are those columns that are no copy of something in data, in the order of [scanBody].
+const bodyColumns = `namespace, time, task_id, event_id, kind, agent_id, session_id, user_id, goal_id, seq, extra, data, recorded_at`
 
 // eventRow holds the columns that are taken out of an event's data.
 type eventRow struct {
@@ -306,8 +312,14 @@ func (c *ClickHouse) StoredEventIDs(ctx context.Context, keys []memory.TaskKey) 
 
 // byTask runs a query that ends in WHERE once for every few tasks.
 func (c *ClickHouse) byTask(ctx context.Context, doing, query string, keys []memory.TaskKey, row func(driver.Rows) error) error {
-	for chunk := range slices.Chunk(keys, keysPerQuery) {
-		where, args := whereTasks(chunk)
+	for len(keys) > 0 {
+		n, size := 0, 0
+		for n < len(keys) && (n == 0 || size < keyBytesPerQuery) {
+			size += len(keys[n].Namespace) + len(keys[n].TaskID) + len(`('',''),`)
+			n++
+		}
+		where, args := whereTasks(keys[:n])
+		keys = keys[n:]
 		if err := c.query(ctx, doing, query+where, args, row); err != nil {
 			return err
 		}
@@ -344,7 +356,7 @@ func (c *ClickHouse) query(ctx context.Context, doing, query string, args []any,
 	for rows.Next() {
 		if err := row(rows); err != nil {
 			cancel() // Else closing would read the rest.
-			if errors.Is(err, memory.ErrTooMuch) {
+			if errors.Is(err, memory.ErrTooMuch) || errors.Is(err, errNoBody) {
 				return fmt.Errorf("%s: %w", doing, err)
 			}
 			return translate(ctx, doing, err)
@@ -399,36 +411,51 @@ func (c *ClickHouse) Touched(ctx context.Context, since time.Time) (now time.Tim
 // several tasks with more than about 64 MiB the error is [memory.ErrTooMuch], and whoever asked divides them. One task
 // alone is always read whole.
 func (c *ClickHouse) TaskEvents(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey][]memory.StoredEvent, error) {
-	first := make(map[memory.TaskKey]map[string]memory.StoredEvent, len(keys))
+	// Only an event without a body needs the other columns, which take longer to read than the rest.
+	out, err := c.taskEvents(ctx, keys, bodyColumns, scanBody)
+	if errors.Is(err, errNoBody) {
+		return c.taskEvents(ctx, keys, eventColumns+", recorded_at", scanEvent)
+	}
+	return out, err
+}
+
+// errNoBody means that the body of an event has passed its time to live.
+var errNoBody = errors.New("the event has no body")
+
+func (c *ClickHouse) taskEvents(ctx context.Context, keys []memory.TaskKey, columns string, scan func(driver.Rows) (memory.StoredEvent, error)) (map[memory.TaskKey][]memory.StoredEvent, error) {
+	out := make(map[memory.TaskKey][]memory.StoredEvent, len(keys))
+	at := make(map[memory.TaskKey]map[string]int, len(keys)) // Where each event is in out.
 	size := 0
-	err := c.byTask(ctx, "read events", "SELECT "+eventColumns+", recorded_at FROM trace_events WHERE ", keys,
+	err := c.byTask(ctx, "read events", "SELECT "+columns+" FROM trace_events WHERE ", keys,
 		func(rows driver.Rows) error {
-			e, err := scanEvent(rows)
+			e, err := scan(rows)
 			if err != nil {
 				return err
 			}
 			key := memory.TaskKey{Namespace: e.Namespace, TaskID: e.TaskID}
-			if first[key] == nil {
-				first[key] = map[string]memory.StoredEvent{}
+			of := at[key]
+			if of == nil {
+				of = map[string]int{}
+				at[key] = of
 			}
-			have, again := first[key][e.ID]
-			if !again {
-				size += eventOverhead + len(e.Data)
+			if have, again := of[e.ID]; again {
+				if recordedBefore(e, out[key][have]) {
+					out[key][have] = e
+				}
+				return nil
 			}
-			if size > c.maxRead && len(keys) > 1 {
+			if size += eventOverhead + len(e.Data); size > c.maxRead && len(keys) > 1 {
 				return memory.ErrTooMuch
 			}
-			if !again || recordedBefore(e, have) {
-				first[key][e.ID] = e
-			}
+			of[e.ID] = len(out[key])
+			out[key] = append(out[key], e)
 			return nil
 		})
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[memory.TaskKey][]memory.StoredEvent, len(first))
-	for key, byID := range first {
-		out[key] = slices.SortedFunc(maps.Values(byID), func(a, b memory.StoredEvent) int {
+	for _, evs := range out {
+		slices.SortFunc(evs, func(a, b memory.StoredEvent) int {
 			return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
 		})
 	}
@@ -444,22 +471,16 @@ func recordedBefore(a, b memory.StoredEvent) bool {
 func scanEvent(rows driver.Rows) (memory.StoredEvent, error) {
 	var e memory.StoredEvent
 	var r eventRow
-	var kind, data string
+	var kind string
 	var extra map[string]string
 	if err := rows.Scan(&e.Namespace, &e.Time, &e.TaskID, &e.ID, &kind, &e.AgentID, &e.SessionID, &e.UserID, &e.GoalID, &e.Seq,
 		&r.taskType, &r.goal, &r.parentTaskID, &r.role, &r.turn, &r.step, &r.tool, &r.actor, &r.callID, &r.status, &r.errorType,
-		&r.errMessage, &r.executionTimeMS, &r.score, &r.reason, &r.confirmedBy, &r.feedbackKind, &r.feedbackTarget, &extra, &data,
+		&r.errMessage, &r.executionTimeMS, &r.score, &r.reason, &r.confirmedBy, &r.feedbackKind, &r.feedbackTarget, &extra, &e.Data,
 		&e.RecordedAt); err != nil {
 		return e, err
 	}
-	e.Time, e.RecordedAt, e.Kind, e.Data = e.Time.UTC(), e.RecordedAt.UTC(), events.Kind(kind), json.RawMessage(data)
-	if len(extra) > 0 {
-		e.Extra = make(map[string]json.RawMessage, len(extra))
-		for name, value := range extra {
-			e.Extra[name] = json.RawMessage(value)
-		}
-	}
-	if data == "" {
+	complete(&e, kind, extra)
+	if len(e.Data) == 0 {
 		rebuilt, err := r.data(e.Kind)
 		if err != nil {
 			return e, err
@@ -467,4 +488,32 @@ func scanEvent(rows driver.Rows) (memory.StoredEvent, error) {
 		e.Data = rebuilt
 	}
 	return e, nil
+}
+
+// scanBody reads a row of [bodyColumns]. The error is [errNoBody] when that does not suffice.
+func scanBody(rows driver.Rows) (memory.StoredEvent, error) {
+	var e memory.StoredEvent
+	var kind string
+	var extra map[string]string
+	if err := rows.Scan(&e.Namespace, &e.Time, &e.TaskID, &e.ID, &kind, &e.AgentID, &e.SessionID, &e.UserID, &e.GoalID, &e.Seq,
+		&extra, &e.Data, &e.RecordedAt); err != nil {
+		return e, err
+	}
+	if len(e.Data) == 0 {
+		return e, errNoBody
+	}
+	complete(&e, kind, extra)
+	return e, nil
+}
+
+// complete takes over what the driver gives in other types.
+func complete(e *memory.StoredEvent, kind string, extra map[string]string) {
+	e.Time, e.RecordedAt, e.Kind = e.Time.UTC(), e.RecordedAt.UTC(), events.Kind(kind)
+	if len(extra) == 0 {
+		return
+	}
+	e.Extra = make(map[string]json.RawMessage, len(extra))
+	for name, value := range extra {
+		e.Extra[name] = json.RawMessage(value)
+	}
 }
