@@ -1,0 +1,28 @@
+package consolidate
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := enginetest.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the shared engine:", err)
+		code = 1
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

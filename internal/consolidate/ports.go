@@ -1,0 +1,50 @@
+package consolidate
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+// Lease is the right to work, as it is held now.
+type Lease interface {
+	// Fence grows with every taking of the lease.
+	Fence() uint64
+	// Data is what the last Commit of any holder stored; nil if none did.
+	Data() json.RawMessage
+	// Commit stores data beside the lease if and only if the lease is still held.
+	Commit(ctx context.Context, data json.RawMessage) error
+}
+
+// RunLog keeps the states of runs.
+type RunLog interface {
+	// InsertRun writes a state of a run; the one of the highest Version counts.
+	InsertRun(ctx context.Context, run memory.Run) error
+	// LastRun gives the latest committed run of a job for a namespace; found is false where there is none.
+	LastRun(ctx context.Context, job, namespace string) (run memory.Run, found bool, err error)
+	// RunningRuns lists all runs whose state is running.
+	RunningRuns(ctx context.Context) ([]memory.Run, error)
+}
+
+// VoteStore keeps what tasks say about rules.
+type VoteStore interface {
+	InsertVotes(ctx context.Context, votes []memory.Vote) error
+	// Votes gives the votes on the rules that count: one a task, of committed runs, the highest task revision.
+	Votes(ctx context.Context, namespace string, ruleIDs []string) ([]memory.Vote, error)
+}
+
+// Record is what the jobs need of the store.
+type Record interface {
+	memory.ItemReader
+	memory.ItemWriter
+	RunLog
+	VoteStore
+	// Namespaces lists all namespaces that hold tasks or items.
+	Namespaces(ctx context.Context) ([]string, error)
+	// Tasks yields tasks with their steps; an error comes once, as the last.
+	Tasks(ctx context.Context, f memory.TaskFilter) iter.Seq2[memory.Task, error]
+	// ItemVectors gives the newest vector of each item under a model; items without one are left out.
+	ItemVectors(ctx context.Context, namespace, model string, ids []string) (map[string][]float32, error)
+}
