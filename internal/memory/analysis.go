@@ -402,7 +402,7 @@ func sameAttempt(s, w Step, changes []Change) bool {
 			shared++
 		}
 	}
-	if len(a) > 1 && shared*3 >= len(a) {
+	if shared > 0 && shared*3 >= len(a) {
 		return true
 	}
 	for _, c := range changes {
@@ -617,7 +617,7 @@ func (a *analyser) reader(s Step, f *Finding) string {
 				continue
 			}
 			for _, l := range leaves {
-				if l.kind != "text" || utf8.RuneCountInString(l.value) < 3 || isMode(path, l) {
+				if l.kind != "text" || utf8.RuneCountInString(l.value) < 2 || isMode(path, l) {
 					continue
 				}
 				if other := asked.leaves[path]; slices.Contains(other, l) {

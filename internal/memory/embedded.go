@@ -1,6 +1,9 @@
 package memory
 
-import "cmp"
+import (
+	"cmp"
+	"strings"
+)
 
 // SnapshotText is the text of a snapshot that is embedded: its situation, so that a decision that is about to be made
 // finds those that were like it.
@@ -27,7 +30,7 @@ func History(m Memory, others []Memory) (placed Memory, ended []Memory) {
 	var before, after *Memory
 	for i := range others {
 		o := &others[i]
-		if o.MemoryID == m.MemoryID || o.Namespace != m.Namespace || o.Entity != m.Entity || o.UserID != m.UserID || o.TaskType != m.TaskType ||
+		if o.MemoryID == m.MemoryID || o.Namespace != m.Namespace || !strings.EqualFold(o.Entity, m.Entity) || !compatible(o.UserID, m.UserID) || !compatible(o.TaskType, m.TaskType) ||
 			o.Status != ItemActive && o.Status != ItemSuperseded || o.Value == m.Value && o.Operation == m.Operation {
 			continue
 		}
@@ -60,3 +63,6 @@ func History(m Memory, others []Memory) (placed Memory, ended []Memory) {
 	}
 	return m, ended
 }
+
+// compatible reports names that are not of different things: equal, or one of them not given.
+func compatible(a, b string) bool { return a == "" || b == "" || a == b }

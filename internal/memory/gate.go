@@ -133,10 +133,10 @@ func readable(text string) bool {
 	if han > 0 {
 		return true
 	}
-	return englishWord.MatchString(text)
+	return len(englishWord.FindAllString(text, 2)) == 2
 }
 
-var englishWord = regexp.MustCompile(`(?i)\b(?:the|a|an|and|with|for|when|before|of|to|is|was|it)\b`)
+var englishWord = regexp.MustCompile(`(?i)\b(?:the|and|with|for|when|before|of|to|was|it|this|that|by|from)\b`)
 
 // Grounded checks only the last of what [Gate] checks: that every tool, parameter, code, identifier, number and quote in a
 // text occurs in the evidence.

@@ -26,6 +26,9 @@ var (
 	walletText      = regexp.MustCompile(`\b(?:0x[0-9a-fA-F]{40}|bc1[02-9ac-hj-np-z]{11,71}|[13][1-9A-HJ-NP-Za-km-z]{25,34}|T[1-9A-HJ-NP-Za-km-z]{33})\b`)
 	maskedSecret    = regexp.MustCompile(`(?i)\[(?:masked|redacted)[^\]]*\]`)
 
+	// unsafeAdvice is a way to look successful without being so, or to run what others serve.
+	unsafeAdvice = regexp.MustCompile(`(?i)\b(?:curl|wget)\b[^\n]{0,200}\|\s*(?:sudo\s+)?(?:ba|z|da)?(?:sh|python\d?|perl|node)\b|\b(?:skip(?:s|ping|ped)?|bypass(?:es|ing|ed)?|disabl(?:e|es|ing)|circumvent(?:s|ing)?|evad(?:e|ing)|avoid(?:s|ing)?|without|suppress(?:es|ing)?)\s+(?:\w+\s+){0,3}(?:\w*validat\w*|(?:\w+ )?checks?|review(?:s|ing)?|gates?|verif\w+|approvals?|consent|audit\w*|authenti\w+|safety|guardrails?)\b|\bmark(?:s|ed|ing)?\s+[^.\n]{0,60}\bas\s+(?:passed|pass|success\w*|complete[d]?|final|clean|sanitized|approved|done|verified|validated)\b|\bflags?\s+[^.\n]{0,40}\bas\s+(?:clean|passed|approved)\b|\b(?:skip|bypass|force|no)_[a-z_]+\s*=\s*(?:1|true|yes)\b|\b[a-z_]+_force_[a-z]+\s*=|\balways\s+(?:pass|succeed|return true)\b|\bregardless of (?:the )?(?:checks?|validation|results?)\b|--(?:no-verify|skip-[a-z-]+|force-yes|auto-approve)\b|(?:跳过|绕过|关闭|禁用|规避)[^。\n]{0,10}(?:验证|校验|检查|审核|审批|审计|认证|安全)|标记为(?:通过|成功|完成|已审核)`)
+
 	reviewTopics = regexp.MustCompile(`(?i)\b(?:pay(?:ment|out|s|ing)?|refunds?|transfer(?:s|red)?|wire|invoice|bank|iban|credit card|gift card|wallet|price|charge[sd]?|billing|money|funds?|salary|password|passwd|secret|credential|token|api[ _-]?key|permission|access control|sudo|root access|auth(?:entication|orization)?|login|firewall|certificate|encrypt\w*|security|mfa|2fa|delete[sd]?|deletion|drop table|truncate|remove all|erase|wipe|purge|destroy|rm -rf|unsubscribe|terminate)\b|支付|付款|退款|转账|汇款|发票|银行|账单|金额|扣款|工资|密码|口令|密钥|令牌|凭证|权限|认证|授权|登录|防火墙|加密|安全|删除|清空|清除|销毁|抹除|注销`)
 )
 
@@ -80,7 +83,8 @@ func InstructsAgent(text string) bool {
 func TouchesCritical(text string) bool { return reviewTopics.MatchString(text) }
 
 // TrustGate decides what may be shown of an item. What rests on foreign text alone and instructs the agent is
-// quarantined; what rests on foreign text alone and is about money, security or deletion waits for a person.
+// quarantined; what rests on foreign text alone and is about money, security or deletion waits for a person, and so does
+// what no user said and advises to skip a check, to claim a success or to run foreign code.
 func TrustGate(trust Trust, texts ...string) (status ItemStatus, reason string) {
 	all := strings.Join(texts, "\n")
 	switch {
@@ -88,6 +92,8 @@ func TrustGate(trust Trust, texts ...string) (status ItemStatus, reason string) 
 		return ItemActive, ""
 	case InstructsAgent(all):
 		return ItemQuarantined, "it tries to give the agent instructions"
+	case trust != TrustUserStated && unsafeAdvice.MatchString(all):
+		return ItemPendingReview, "it advises to skip a check, to claim a success or to run foreign code"
 	case trust == TrustExternal && TouchesCritical(all):
 		return ItemPendingReview, "it rests on external text alone and is about money, security or deletion"
 	default:

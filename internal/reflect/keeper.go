@@ -326,8 +326,14 @@ func receiptOf(id string, layer memory.Layer, j memory.Judged) Receipt {
 		r.Status, r.Notice = string(j.Status), "It is stored and shown once a person has approved it: "+j.StatusReason+"."
 	case memory.ItemQuarantined:
 		r.Status, r.Notice = string(j.Status), "It is stored and never shown: "+j.StatusReason+"."
-	default:
+	case memory.ItemForgotten:
+		r.Status, r.Notice = string(j.Status), "It was forgotten and stays so; restore "+id+" if it holds again."
+	case memory.ItemSuperseded:
+		r.Status, r.Notice = string(j.Status), "A later statement has replaced it; update that one if this holds again."
+	case memory.ItemArchived, memory.ItemCandidate, memory.ItemRetired:
 		r.Status, r.Notice = string(j.Status), "It was there before and is "+string(j.Status)+"."
+	default:
+		r.Status = string(j.Status)
 	}
 	return r
 }
@@ -448,7 +454,7 @@ func (k *Keeper) trust(m *memory.Memory, statedBy string) {
 	if m.Trust == memory.TrustUserStated {
 		return
 	}
-	cleaned, found := memory.CleanExternal(m.Content)
+	content, found := memory.CleanExternal(m.Content)
 	value, inValue := memory.CleanExternal(m.Value)
 	found = append(found, inValue...)
 	switch {
@@ -457,9 +463,8 @@ func (k *Keeper) trust(m *memory.Memory, statedBy string) {
 	case slices.Contains(found, memory.FoundLink):
 		m.Status, m.StatusReason = memory.ItemPendingReview, "it holds a link"
 	}
-	_ = cleaned
 	if m.Trust == memory.TrustExternal {
-		m.Content, m.Value = cleaned, value
+		m.Content, m.Value = content, value
 	}
 }
 
@@ -469,14 +474,19 @@ func (k *Keeper) placeMemory(ctx context.Context, e events.Event, m memory.Memor
 	if err != nil {
 		return change{}, fmt.Errorf("read memory %s: %w", m.MemoryID, err)
 	}
-	if len(held) > 0 && (held[0].Status == memory.ItemActive || held[0].Status == memory.ItemPendingReview || held[0].Status == memory.ItemQuarantined) {
-		return change{memories: held[:1], receipt: receiptOf(m.MemoryID, memory.LayerMemory, held[0].Judged)}, nil
-	}
-	if len(held) > 0 && held[0].Version.Writer == m.Version.Writer {
-		return change{receipt: receiptOf(m.MemoryID, memory.LayerMemory, held[0].Judged)}, nil // The same event once more, and it was ended since.
-	}
 	if len(held) > 0 {
-		m.Version.TaskRevision = held[0].Version.TaskRevision // Said again after it was forgotten or replaced: it holds again.
+		old := held[0]
+		// Said again, it is there. What was replaced since holds again only when a later update says so; what was forgotten
+		// stays forgotten, since a client's late retry must not bring it back.
+		again := old.Status == memory.ItemSuperseded && m.Operation == memory.OperationUpdate && e.Time.After(old.Timestamp) && old.Version.Writer != m.Version.Writer
+		if !again {
+			c := change{receipt: receiptOf(m.MemoryID, memory.LayerMemory, old.Judged)}
+			if old.Status == memory.ItemActive {
+				c.memories = held[:1]
+			}
+			return c, nil
+		}
+		m.Version.TaskRevision = old.Version.TaskRevision
 	}
 	c := change{receipt: receiptOf(m.MemoryID, memory.LayerMemory, m.Judged)}
 	if m.Operation != memory.OperationAdd && m.Entity != "" && m.Status == memory.ItemActive {
@@ -485,8 +495,8 @@ func (k *Keeper) placeMemory(ctx context.Context, e events.Event, m memory.Memor
 			return change{}, fmt.Errorf("read what is known about %q: %w", m.Entity, err)
 		}
 		others = slices.DeleteFunc(others, func(o memory.Memory) bool {
-			// What a user stated is not ended by what an agent concluded.
-			return o.Trust == memory.TrustUserStated && m.Trust != memory.TrustUserStated && o.UserID != m.UserID
+			// What a page says does not end what a user or an agent said.
+			return m.Trust == memory.TrustExternal && o.Trust != memory.TrustExternal
 		})
 		placed, ended := memory.History(m, others)
 		m = placed
