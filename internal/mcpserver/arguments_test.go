@@ -3,6 +3,7 @@ package mcpserver_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -133,9 +134,7 @@ func TestMetaNamesTheSession(t *testing.T) {
 		{mcp.Meta{"session_id": "a\nb"}, nil, "", ""},
 	} {
 		arguments := map[string]any{"query": "x"}
-		for name, value := range c.arguments {
-			arguments[name] = value
-		}
+		maps.Copy(arguments, c.arguments)
 		res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "memory_search", Arguments: arguments, Meta: c.meta})
 		if err != nil || res.IsError {
 			t.Fatalf("%v: %v %v", c.meta, res, err)

@@ -87,8 +87,14 @@ func overHTTP(t *testing.T, url, secret string) *mcp.ClientSession {
 	return session
 }
 
+// reply is what a test looks at of an HTTP answer, beside its body.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // post sends one request as it is.
-func post(t *testing.T, url, body string, header map[string]string) (*http.Response, string) {
+func post(t *testing.T, url, body string, header map[string]string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -109,12 +115,12 @@ func post(t *testing.T, url, body string, header map[string]string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(raw)
+	return reply{resp.StatusCode, resp.Header}, string(raw)
 }
 
 func callOf(tool, arguments string) string {

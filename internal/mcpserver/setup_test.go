@@ -95,7 +95,7 @@ func (w *world) Write(_ context.Context, e events.Event) (mcpserver.Written, err
 		return mcpserver.Written{}, err
 	}
 	w.events = append(w.events, e)
-	switch e.Kind { //nolint:exhaustive // the kinds that this door writes.
+	switch e.Kind {
 	case events.KindItemWritten:
 		written, err := events.DecodeData[events.ItemWritten](e)
 		if err != nil {

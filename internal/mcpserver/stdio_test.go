@@ -30,7 +30,7 @@ func nowhere(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	return "http://" + ln.Addr().String() + mcpserver.Path
 }
 
@@ -123,7 +123,7 @@ func TestStdioOutlivesTheDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &httptest.Server{Listener: ln, Config: &http.Server{Handler: handler(t, w, nil)}} //nolint:gosec // a test's own client.
+		server := &httptest.Server{Listener: ln, Config: &http.Server{Handler: handler(t, w, nil)}}
 		server.Start()
 		served(t, session, "memory_search", map[string]any{"query": "x"})
 		served(t, session, "memory_write", map[string]any{"content": "x"})
@@ -331,8 +331,10 @@ func TestStdioEndsWhenItsParentIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close()
-	defer write.Close() // until then the proxy's input is open
+	defer func() {
+		_ = held.Close()
+		_ = write.Close() // until then the proxy's input is open
+	}()
 	parent.Stdin = held
 	out, err := parent.StdoutPipe()
 	if err != nil {

@@ -110,7 +110,9 @@ func coreTools() []tool {
 						name: "status", required: true, about: "success or failure", oneOf: []string{"success", "failure"},
 						also: map[string]string{"succeeded": "success", "ok": "success", "failed": "failure", "fail": "failure", "error": "failure"},
 					},
-					{name: "error_type"}, {name: "error_message"}, {name: "execution_time_ms", kind: kindNumber},
+					{name: "error_type"},
+					{name: "error_message"},
+					{name: "execution_time_ms", kind: kindNumber},
 				}}),
 		},
 		{
