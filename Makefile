@@ -4,7 +4,7 @@ SHELL := bash
 
 GO ?= go
 BIN := bin
-COMMANDS := hindsight ingestor
+COMMANDS := hindsight ingestor reflector consolidator mcp
 GOLANGCI_VERSION := v2.15.0
 # Tools are built once into a folder of the user's cache, so that a fresh clone does not build them again.
 TOOLS ?= $(or $(HINDSIGHT_TOOLS_DIR),$(HOME)/.cache/hindsight/tools)

@@ -75,7 +75,7 @@ func (a *app) root() *cobra.Command {
 			"Start everything with 'hindsight up', then import or publish traces from another terminal.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       version,
+		Version:       config.Version,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.started = true
 			if ns := cmd.Flags().Lookup("namespace"); ns != nil && ns.Changed && ns.Value.String() == "" {
@@ -96,6 +96,8 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON on standard output")
 	root.AddCommand(
 		a.upCommand(), a.importCommand(), a.publishCommand(), a.tasksCommand(), a.showCommand(), a.sqlCommand(),
+		a.recallCommand(), a.checkCommand(), a.rulesCommand(), a.memoriesCommand(), a.forgetCommand(), a.feedbackCommand(),
+		a.reflectCommand(), a.consolidateCommand(), a.tokenCommand(),
 		a.deadletterCommand(), a.doctorCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
 	)
 	return root
@@ -181,13 +183,10 @@ func (a *app) versionCommand() *cobra.Command {
 		Use: "version", Short: "Print the version", Example: "  hindsight version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
-				return a.printJSON(map[string]string{"version": version})
+				return a.printJSON(map[string]string{"version": config.Version})
 			}
-			a.printf("hindsight %s\n", version)
+			a.printf("hindsight %s\n", config.Version)
 			return nil
 		},
 	}
 }
-
-// version is the version of the programs; it changes with the CHANGELOG.
-const version = "0.1.0-dev"

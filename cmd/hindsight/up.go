@@ -68,8 +68,8 @@ func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
 		return service.Run(gctx, service.Options{
 			Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
 			Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT",
-			Ready: func() { a.announce(began, true) },
-		}, service.Ingest)
+			Ready: func() { a.announce(began, true) }, Door: service.NewDoor(a.cfg, logger),
+		}, service.Ingest, service.Reflect, service.Consolidate)
 	})
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("up: %w", err)
@@ -86,6 +86,7 @@ func (a *app) announce(began time.Time, services bool) {
 	}
 	a.sayf("\nHindsight is ready (%s).\n  NATS        %s\n  ClickHouse  %s  (database %s)\n", took, a.cfg.NATSAddress(), a.cfg.ClickHouseAddress(), a.cfg.Database)
 	if services {
+		a.sayf("  MCP         %s\n", a.cfg.MCPAddress())
 		a.sayf("  health      http://%s/readyz  (metrics at /metrics)\n", net.JoinHostPort(a.cfg.Bind, strconv.Itoa(a.cfg.ConsolePort)))
 	}
 	a.sayf("  data        %s\n\nIn another terminal:\n  hindsight import --wait FILE…\n  hindsight tasks\n\nCtrl-C ends it.\n\n", a.cfg.DataDir)

@@ -28,6 +28,9 @@ import (
 	"github.com/hindsight-memory/hindsight/events"
 )
 
+// Version is the version of the programs; it changes with the CHANGELOG.
+const Version = "0.1.0-dev"
+
 // ErrInvalid means that a setting can't be used; the message says which one, where it was set, and what is allowed.
 var ErrInvalid = errors.New("invalid setting")
 

@@ -64,22 +64,31 @@ func Health(ctx context.Context, ln net.Listener, registry *prometheus.Registry,
 		writeJSON(w, status, parts, logger)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: probeTimeout, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
+	return serveHTTP(ctx, ln, &http.Server{
+		Handler: mux, ReadHeaderTimeout: probeTimeout, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	})
+}
+
+// serveHTTP serves on a listener until ctx ends, and then lets requests that are under way finish, within a bound.
+func serveHTTP(ctx context.Context, ln net.Listener, server *http.Server) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(ln) }()
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serve health on %s: %w", ln.Addr(), err)
+		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
 	err := server.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) { // a client that holds a stream open does not hold the process
+		err = server.Close()
+	}
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
 	if err != nil {
-		return fmt.Errorf("stop health server: %w", err)
+		return fmt.Errorf("stop serving on %s: %w", ln.Addr(), err)
 	}
 	return nil
 }

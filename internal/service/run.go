@@ -33,6 +33,8 @@ type Options struct {
 	Logger      *slog.Logger
 	// Ready, when set, is called once the servers answer and the services begin.
 	Ready func()
+	// Door, when set, serves MCP from the beginning, and leads to the record once the servers answer.
+	Door *Door
 }
 
 // Service runs until ctx ends and has drained when it returns.
@@ -44,13 +46,17 @@ func Run(ctx context.Context, o Options, services ...Service) error {
 	address := net.JoinHostPort(o.Config.Bind, strconv.Itoa(o.Port))
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return explainListen(err, address, o.PortSetting)
+		return explainListen(err, address, "health and metrics", o.PortSetting)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	readiness := &Readiness{}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return Health(gctx, ln, registry, readiness, o.Logger) })
+	if o.Door != nil {
+		g.Go(func() error { return o.Door.Serve(gctx) })
+		services = append(services, o.Door.Service)
+	}
 	g.Go(func() error { return serve(gctx, o, registry, readiness, services) })
 	err = g.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -62,15 +68,15 @@ func Run(ctx context.Context, o Options, services ...Service) error {
 	return nil
 }
 
-// explainListen says which setting to change when the address of health and metrics can't be had.
-func explainListen(err error, address, portSetting string) error {
+// explainListen says which setting to change when the address of something can't be had.
+func explainListen(err error, address, what, portSetting string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%s for health and metrics is taken: end the program that has it, or set %s to a free port: %w", address, portSetting, err)
+		return fmt.Errorf("%s for %s is taken: end the program that has it, or set %s to a free port: %w", address, what, portSetting, err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s for health and metrics is not allowed: set %s to a port above 1023: %w", address, portSetting, err)
+		return fmt.Errorf("%s for %s is not allowed: set %s to a port above 1023: %w", address, what, portSetting, err)
 	default:
-		return fmt.Errorf("%s can't be had for health and metrics: HINDSIGHT_BIND must be an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all: %w", address, err)
+		return fmt.Errorf("%s can't be had for %s: HINDSIGHT_BIND must be an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all: %w", address, what, err)
 	}
 }
 

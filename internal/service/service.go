@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,10 @@ type Parts struct {
 	// Holder names this process as the holder of leases. A process that replaces a killed one should have the same
 	// name if nothing else can have it, so that it need not wait for the lease to expire.
 	Holder string
+
+	once     sync.Once
+	space    *Space
+	spaceErr error
 }
 
 // Open connects to the broker and the record, waits for both, and brings streams and schema up to date. It tells waiting
@@ -108,6 +113,11 @@ func (p *Parts) connect(ctx context.Context, name string, waiting func(why error
 
 // Close ends the connections.
 func (p *Parts) Close() error {
+	if p.space != nil {
+		if err := p.space.embedder.Close(); err != nil {
+			p.Logger.Warn("the embedding model did not end cleanly", "error", err)
+		}
+	}
 	if p.Bus != nil {
 		p.Bus.Close()
 	}

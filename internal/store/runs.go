@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -35,17 +34,18 @@ func (c *ClickHouse) InsertRun(ctx context.Context, run memory.Run) error {
 	})
 }
 
-// Runs returns the newest state of each run of a job, or of all jobs when it is empty, the latest start first. Limit 0
-// means all.
-func (c *ClickHouse) Runs(ctx context.Context, job string, limit int) ([]memory.Run, error) {
+// Runs returns the newest state of each run of a job, or of all jobs when it is empty, the latest start first; at most n,
+// and 0 means all.
+func (c *ClickHouse) Runs(ctx context.Context, job string, n int) ([]memory.Run, error) {
 	var where conditions
 	where.addIf(job != "", "job = ?", job)
-	query := "SELECT " + runColumns + " FROM consolidation_runs FINAL WHERE " + where.String() + " ORDER BY started_at DESC, run_id DESC"
-	if limit > 0 {
-		query += " LIMIT " + strconv.Itoa(limit)
-	}
+	return c.runs(ctx, where.String()+" ORDER BY started_at DESC, run_id DESC"+limit(n), where.args...)
+}
+
+// runs reads the newest states of runs; where may end with an order and a limit.
+func (c *ClickHouse) runs(ctx context.Context, where string, args ...any) ([]memory.Run, error) {
 	var out []memory.Run
-	err := c.query(ctx, "read runs", query, where.args, func(rows driver.Rows) error {
+	err := c.query(ctx, "read runs", "SELECT "+runColumns+" FROM consolidation_runs FINAL WHERE "+where, args, func(rows driver.Rows) error {
 		var r memory.Run
 		var status string
 		if err := rows.Scan(&r.Job, &r.RunID, &r.Version, &status, &r.Fence, &r.Holder, &r.Namespace, &r.StartedAt, &r.CommittedAt, &r.Counts, &r.Error); err != nil {

@@ -141,6 +141,15 @@ func (c *ClickHouse) InsertRelations(ctx context.Context, relations []memory.Rel
 
 // Relations returns the relations that hold and lead from or to the items, ordered by both ends and kind.
 func (c *ClickHouse) Relations(ctx context.Context, namespace string, ids []string) ([]memory.Relation, error) {
+	return c.relations(ctx, namespace, ids, false)
+}
+
+// RemovedRelations returns the relations from or to the items that were removed and not made again, in the same order.
+func (c *ClickHouse) RemovedRelations(ctx context.Context, namespace string, ids []string) ([]memory.Relation, error) {
+	return c.relations(ctx, namespace, ids, true)
+}
+
+func (c *ClickHouse) relations(ctx context.Context, namespace string, ids []string, removed bool) ([]memory.Relation, error) {
 	if namespace == "" {
 		return nil, ErrNamespace
 	}
@@ -150,10 +159,10 @@ func (c *ClickHouse) Relations(ctx context.Context, namespace string, ids []stri
 	query := `SELECT from_id, kind, to_id, last.1, last.2, last.3, last.4, last.5, last.6, last.7 FROM (
 			SELECT from_id, kind, to_id, argMax((removed, weight, reason, writer, seq, run_id, recorded_at), (recorded_at, writer, seq)) AS last
 			FROM item_relations WHERE namespace = ? AND (from_id IN ? OR to_id IN ?) AND ` + counts.String() + ` GROUP BY from_id, kind, to_id
-		) WHERE NOT last.1 ORDER BY from_id, kind, to_id`
+		) WHERE last.1 = ? ORDER BY from_id, kind, to_id`
 	var out []memory.Relation
 	for chunk := range slices.Chunk(ids, idsPerQuery) {
-		err := c.query(ctx, "read relations", query, []any{namespace, chunk, chunk}, func(rows driver.Rows) error {
+		err := c.query(ctx, "read relations", query, []any{namespace, chunk, chunk, removed}, func(rows driver.Rows) error {
 			r := memory.Relation{Namespace: namespace}
 			var kind string
 			if err := rows.Scan(&r.FromID, &kind, &r.ToID, &r.Removed, &r.Weight, &r.Reason, &r.Writer, &r.Seq, &r.RunID, &r.RecordedAt); err != nil {

@@ -1,0 +1,127 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/consolidate"
+	"github.com/hindsight-memory/hindsight/internal/embed"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+// consolidatorLease is the key of the lease under which one consolidator runs its jobs. It lasts longer than the
+// sweeper's, since a job that loses it has to begin anew.
+const (
+	consolidatorLease = "consolidator"
+	consolidatorTTL   = 30 * time.Second
+)
+
+// Consolidate runs the jobs on their schedules while this process leads, until ctx ends.
+func Consolidate(ctx context.Context, p *Parts) error {
+	scheduler, err := p.Scheduler(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // It was asked to end.
+		}
+		return err
+	}
+	if err := scheduler.Run(ctx); err != nil {
+		return fmt.Errorf("consolidate: %w", err)
+	}
+	return nil
+}
+
+// orderSubject is where the process that leads the consolidation takes orders to run a job.
+const orderSubject = "hindsight.v1.control.consolidate"
+
+// ordered is the answer to an order.
+type ordered struct {
+	Report consolidate.Report `json:"report"`
+	Error  string             `json:"error,omitempty"`
+	// Unknown means that there is no such job.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Consolidation runs one job now: in the process that leads, if there is one, else in this one.
+func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Report, error) {
+	raw, err := p.Bus.Request(ctx, orderSubject, []byte(job))
+	if errors.Is(err, bus.ErrNotFound) {
+		scheduler, err := p.Scheduler(ctx)
+		if err != nil {
+			return consolidate.Report{}, err
+		}
+		return scheduler.RunJob(ctx, job) //nolint:wrapcheck // It says which job.
+	}
+	if err != nil {
+		return consolidate.Report{}, fmt.Errorf("order the job: %w", err)
+	}
+	var answer ordered
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return consolidate.Report{}, fmt.Errorf("read the report of the job: %w", err)
+	}
+	switch {
+	case answer.Unknown:
+		return answer.Report, fmt.Errorf("%w: %s", consolidate.ErrUnknownJob, answer.Error)
+	case answer.Error != "":
+		return answer.Report, errors.New(answer.Error)
+	}
+	return answer.Report, nil
+}
+
+// Scheduler makes what runs the consolidation jobs out of the parts. It waits for the embedding model.
+func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
+	var scheduler *consolidate.Scheduler
+	o := consolidate.Options{
+		Record: p.Store, Holder: p.Holder, Logger: p.Logger, Registerer: p.Registry,
+		MergeSchedule: p.Config.MergeSchedule, InduceSchedule: p.Config.InduceSchedule,
+		Lead: func(ctx context.Context, run func(context.Context, consolidate.Lease) error) error {
+			return p.Bus.RunLeased(ctx, consolidatorLease, p.Holder, consolidatorTTL, func(ctx context.Context, lease *bus.Lease) error {
+				stop, err := p.Bus.Respond(ctx, orderSubject, func(ctx context.Context, data []byte) []byte { return p.obey(ctx, scheduler, string(data)) })
+				if err != nil {
+					return err
+				}
+				defer stop()
+				return run(ctx, lease)
+			})
+		},
+	}
+	space, err := p.Space()
+	if err != nil {
+		return nil, err
+	}
+	known, err := space.prepare(ctx)
+	switch {
+	case err == nil:
+		o.Model = known.identity
+		o.Thresholds = memory.Thresholds{Related: known.calibration.Related, Duplicate: known.calibration.Duplicate}
+	case errors.Is(err, embed.ErrNone):
+	case errors.Is(err, memory.ErrUnavailable):
+		p.Logger.Warn("the embedding model does not answer: only what is worded alike is merged until this process starts again", "error", err)
+	default:
+		return nil, fmt.Errorf("prepare the embedding model: %w", err)
+	}
+	scheduler, err = consolidate.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("set up consolidation: %w", err)
+	}
+	return scheduler, nil
+}
+
+// obey runs a job for another process.
+func (p *Parts) obey(ctx context.Context, scheduler *consolidate.Scheduler, job string) []byte {
+	report, err := scheduler.RunJob(ctx, job)
+	answer := ordered{Report: report, Unknown: errors.Is(err, consolidate.ErrUnknownJob)}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	raw, err := json.Marshal(answer)
+	if err != nil {
+		p.Logger.Error("cannot report a job", "job", job, "error", err)
+		return []byte(`{"error":"the report of the job cannot be encoded: see the log"}`)
+	}
+	return raw
+}

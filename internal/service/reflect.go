@@ -1,0 +1,199 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/embed"
+	"github.com/hindsight-memory/hindsight/internal/llm"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+	"github.com/hindsight-memory/hindsight/internal/reflect"
+)
+
+const (
+	// writeLinger is how long the keeper collects what agents write: they wait for it.
+	writeLinger = 20 * time.Millisecond
+	// writeBatch is how many writes are stored at once at most.
+	writeBatch = 200
+)
+
+// Reflect runs the reflector, which turns closed tasks into snapshots and memories, and the keeper, which stores what
+// agents write, until ctx ends and both have drained.
+func Reflect(ctx context.Context, p *Parts) error {
+	space, err := p.Space()
+	if err != nil {
+		return err
+	}
+	// Another model than the stored one is for a person to decide: nothing is embedded until then.
+	if err := space.Prepare(ctx); err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // It was asked to end.
+		case errors.Is(err, embed.ErrNone):
+		case errors.Is(err, memory.ErrUnavailable):
+			p.Logger.Warn("the embedding model does not answer yet; what is learnt waits for it", "error", err)
+		default:
+			return fmt.Errorf("prepare the embedding model: %w", err)
+		}
+	}
+	reflector, err := p.reflector(space)
+	if err != nil {
+		return err
+	}
+	keeper, err := p.keeper(space)
+	if err != nil {
+		return err
+	}
+	tasks, err := p.Bus.NewWorker(bus.WorkerOptions{
+		Stream: bus.StreamReflect, Durable: "reflector", BatchSize: 1, Concurrency: p.Config.ReflectConcurrency, AckWait: time.Minute,
+		Logger: p.Logger, Registerer: p.Registry,
+	}, reflectHandler(reflector))
+	if err != nil {
+		return fmt.Errorf("set up the reflector's worker: %w", err)
+	}
+	writes, err := p.Bus.NewWorker(bus.WorkerOptions{
+		Stream: bus.StreamWrites, Durable: "keeper", BatchSize: writeBatch, BatchWait: writeLinger, AckWait: time.Minute, MaxBackoff: retryPause,
+		Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
+	}, writeHandler(keeper, p.Bus))
+	if err != nil {
+		return fmt.Errorf("set up the keeper's worker: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return tasks.Run(ctx) })
+	g.Go(func() error { return writes.Run(ctx) })
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("reflect: %w", err)
+	}
+	return nil
+}
+
+// Reflector makes what reflects out of the parts, for a person to try by hand.
+func (p *Parts) Reflector() (*reflect.Reflector, error) {
+	space, err := p.Space()
+	if err != nil {
+		return nil, err
+	}
+	return p.reflector(space)
+}
+
+func (p *Parts) reflector(space *Space) (*reflect.Reflector, error) {
+	o := reflect.Options{Tasks: p.Store, Ledger: p.Store, Items: p.Store, Writer: p.Store, Logger: p.Logger, Registerer: p.Registry}
+	if space != nil {
+		o.Index, o.Embedder = space.index, items{space}
+	}
+	if p.Config.LLMBaseURL != "" {
+		model, err := llm.New(llm.Options{BaseURL: p.Config.LLMBaseURL, Key: p.Config.LLMAPIKey, Model: p.Config.ReflectionModel})
+		if err != nil {
+			return nil, fmt.Errorf("set up the model that reflects (HINDSIGHT_LLM_BASE_URL, REFLECTION_MODEL): %w", err)
+		}
+		o.Reflection = model
+	}
+	reflector, err := reflect.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("set up the reflector: %w", err)
+	}
+	return reflector, nil
+}
+
+func (p *Parts) keeper(space *Space) (*reflect.Keeper, error) {
+	o := reflect.KeeperOptions{Events: p.Store, Items: p.Store, Writer: p.Store, Logger: p.Logger, Registerer: p.Registry}
+	if space != nil {
+		o.Index, o.Embedder = space.index, items{space}
+	}
+	keeper, err := reflect.NewKeeper(o)
+	if err != nil {
+		return nil, fmt.Errorf("set up the keeper: %w", err)
+	}
+	return keeper, nil
+}
+
+// reflectHandler reflects one task a message.
+func reflectHandler(reflector *reflect.Reflector) bus.Handler {
+	return func(ctx context.Context, batch []bus.Message) []error {
+		verdicts := make([]error, len(batch))
+		for i, m := range batch {
+			var request memory.ReflectionRequest
+			if err := json.Unmarshal(m.Data, &request); err != nil {
+				verdicts[i] = bus.Discard("malformed", fmt.Errorf("read the request: %w", err))
+				continue
+			}
+			_, err := reflector.Reflect(ctx, request)
+			verdicts[i] = reflectVerdict(err)
+		}
+		return verdicts
+	}
+}
+
+// reflectVerdict waits for what is away, and gives up what can never be. Anything else is an attempt that failed.
+func reflectVerdict(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, memory.ErrNotFound):
+		return bus.Discard("task_not_found", err)
+	case errors.Is(err, memory.ErrRejected):
+		return bus.Discard("rejected_by_store", err)
+	case errors.Is(err, memory.ErrUnavailable):
+		return bus.Wait(err)
+	default:
+		return err
+	}
+}
+
+// writeHandler stores what agents write and answers each as soon as the record holds it.
+func writeHandler(keeper *reflect.Keeper, conn *bus.Conn) bus.Handler {
+	return func(ctx context.Context, batch []bus.Message) []error {
+		verdicts := make([]error, len(batch))
+		writes := make([]reflect.Write, 0, len(batch))
+		from := make([]int, 0, len(batch)) // from[k] is the message that writes[k] came from
+		for i, m := range batch {
+			e, err := events.Decode(m.Header, m.Data)
+			if err == nil && e.Namespace != namespaceOf(m.Subject) {
+				err = fmt.Errorf("%w: the envelope says namespace %q and the subject %s another", events.ErrInvalid, e.Namespace, m.Subject)
+			}
+			if err != nil {
+				answer(conn, m, answered{Error: err.Error()})
+				verdicts[i] = bus.Discard("malformed", err)
+				continue
+			}
+			writes = append(writes, reflect.Write{Event: e, Confirm: func(r reflect.Receipt, err error) {
+				if err != nil {
+					answer(conn, m, answered{Error: err.Error(), Missing: errors.Is(err, memory.ErrNotFound)})
+					return
+				}
+				answer(conn, m, answered{ItemID: r.ItemID, Status: r.Status, Notice: r.Notice})
+			}})
+			from = append(from, i)
+		}
+		for k, err := range keeper.Handle(ctx, writes) {
+			switch {
+			case err == nil:
+			case errors.Is(err, memory.ErrNotFound):
+				verdicts[from[k]] = bus.Discard("item_not_found", err)
+			case errors.Is(err, memory.ErrRejected):
+				verdicts[from[k]] = bus.Discard("rejected", err)
+			case errors.Is(err, memory.ErrUnavailable):
+				verdicts[from[k]] = bus.Wait(err)
+			default:
+				verdicts[from[k]] = err
+			}
+		}
+		return verdicts
+	}
+}
+
+// answer tells a writer what became of its write; one who waits no more is not told.
+func answer(conn *bus.Conn, m bus.Message, a answered) {
+	raw, err := json.Marshal(a)
+	if err == nil {
+		err = conn.Answer(m, raw)
+	}
+	_ = err // The writer asks again; what it wrote has the same id then.
+}

@@ -1,0 +1,249 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/config"
+	"github.com/hindsight-memory/hindsight/internal/embed"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+// Keys of the broker's key-value store that say which model's vectors are stored, and what its cosines mean.
+const (
+	modelKey             = "embedding.model"
+	calibrationKeyPrefix = "embedding.calibration/"
+)
+
+// state is the part of the broker that the vector space needs.
+type state interface {
+	LoadState(ctx context.Context, key string) ([]byte, error)
+	SaveState(ctx context.Context, key string, value []byte) error
+}
+
+// Space is the vector space that items and questions share: the embedding model, what its cosines mean, and the index.
+// It is made ready at its first use, or by [Space.Prepare], since loading a model takes longer than a process may take
+// to answer. It is safe for concurrent use.
+type Space struct {
+	embedder *embed.Embedder
+	index    memory.VectorIndex
+	state    state
+	logger   *slog.Logger
+
+	preparing chan struct{} // holds one token: the right to prepare
+	mu        sync.Mutex
+	known     *calibrated // nil until it is ready
+}
+
+// calibrated is what is known of a model once it has been loaded.
+type calibrated struct {
+	identity    string
+	calibration embed.Calibration
+}
+
+// errNoModel means that the settings name no model, so that items have no vectors.
+var errNoModel = embed.ErrNone
+
+// newEmbedder makes the embedder that the settings ask for; nil when they ask for none.
+func newEmbedder(cfg *config.Config, engines func(name string) string, logger *slog.Logger) (*embed.Embedder, error) {
+	kind := cfg.Embedder
+	if kind == "auto" && cfg.EmbeddingBaseURL != "" {
+		kind = "endpoint"
+	}
+	var model embed.Model
+	switch kind {
+	case "none":
+		return nil, nil //nolint:nilnil // No model is a choice, not a failure.
+	case "endpoint":
+		endpoint, err := embed.NewEndpoint(embed.EndpointOptions{BaseURL: cfg.EmbeddingBaseURL, Key: cfg.EmbeddingAPIKey, Model: cfg.EmbeddingModel})
+		if err != nil {
+			return nil, fmt.Errorf("set up the embedding endpoint (HINDSIGHT_EMBEDDING_BASE_URL, EMBEDDING_MODEL): %w", err)
+		}
+		model = endpoint
+	default:
+		dir, err := embed.FindLocal(engines)
+		if errors.Is(err, embed.ErrNoLocal) && kind == "auto" {
+			logger.Warn("the local embedding model is not there: questions are answered by words, rules and exact codes only", "error", err)
+			return nil, nil //nolint:nilnil // As above.
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find the local embedding model: %w", err)
+		}
+		local, err := embed.NewLocal(embed.LocalOptions{Dir: dir})
+		if err != nil {
+			return nil, fmt.Errorf("set up the local embedding model: %w", err)
+		}
+		model = local
+	}
+	e, err := embed.New(model, embed.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("set up the embedder: %w", err)
+	}
+	return e, nil
+}
+
+func newSpace(embedder *embed.Embedder, index memory.VectorIndex, st state, logger *slog.Logger) *Space {
+	s := &Space{embedder: embedder, index: index, state: st, logger: logger, preparing: make(chan struct{}, 1)}
+	s.preparing <- struct{}{}
+	return s
+}
+
+// Prepare loads the model, checks that the stored vectors are its own, calibrates it if nobody has, and makes its
+// collection. It does so once; a call that comes meanwhile waits. The error is [embed.ErrModelChanged], [embed.ErrNone],
+// or [memory.ErrUnavailable] for what may be tried again.
+func (s *Space) Prepare(ctx context.Context) error {
+	_, err := s.prepare(ctx)
+	return err
+}
+
+func (s *Space) prepare(ctx context.Context) (*calibrated, error) {
+	if s == nil || s.embedder == nil {
+		return nil, errNoModel
+	}
+	if known := s.get(); known != nil {
+		return known, nil
+	}
+	select {
+	case <-s.preparing:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: the embedding model is still being loaded: ask again in a moment: %w", memory.ErrUnavailable, context.Cause(ctx))
+	}
+	defer func() { s.preparing <- struct{}{} }()
+	if known := s.get(); known != nil {
+		return known, nil
+	}
+	identity, err := s.embedder.Identity(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load the embedding model: %w", err)
+	}
+	if err := s.claim(ctx, identity); err != nil {
+		return nil, err
+	}
+	calibration, err := s.calibrate(ctx, identity)
+	if err != nil {
+		return nil, err
+	}
+	dimension, err := s.embedder.Dimension(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the dimension of the embedding model: %w", err)
+	}
+	if err := s.index.Prepare(ctx, identity, dimension); err != nil {
+		return nil, fmt.Errorf("prepare the vector index: %w", err)
+	}
+	known := &calibrated{identity: identity, calibration: calibration}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = known
+	return known, nil
+}
+
+func (s *Space) get() *calibrated {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known
+}
+
+// claim notes the first model, and refuses another one after that.
+func (s *Space) claim(ctx context.Context, identity string) error {
+	stored, err := s.state.LoadState(ctx, modelKey)
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return fmt.Errorf("%w: read which embedding model is in use: %w", memory.ErrUnavailable, err)
+	}
+	if err := embed.CheckStored(string(stored), identity); err != nil {
+		return err //nolint:wrapcheck // It says what to do.
+	}
+	if len(stored) > 0 {
+		return nil
+	}
+	return s.save(ctx, modelKey, []byte(identity))
+}
+
+func (s *Space) save(ctx context.Context, key string, value []byte) error {
+	if err := s.state.SaveState(ctx, key, value); err != nil {
+		return fmt.Errorf("%w: note what is known of the embedding model: %w", memory.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// calibrate takes the stored thresholds, or makes and stores them.
+func (s *Space) calibrate(ctx context.Context, identity string) (embed.Calibration, error) {
+	key := calibrationKeyPrefix + memory.HashID(identity)
+	raw, err := s.state.LoadState(ctx, key)
+	switch {
+	case err == nil:
+		var stored embed.Calibration
+		if json.Unmarshal(raw, &stored) == nil && stored.Check(identity) == nil {
+			return stored, nil
+		}
+		s.logger.Warn("the stored thresholds of the embedding model cannot be used; making them anew", "model", identity)
+	case !errors.Is(err, bus.ErrNotFound):
+		return embed.Calibration{}, fmt.Errorf("%w: read the thresholds of the embedding model: %w", memory.ErrUnavailable, err)
+	}
+	made, err := s.embedder.Calibrate(ctx)
+	if err != nil {
+		return embed.Calibration{}, fmt.Errorf("calibrate the embedding model: %w", err)
+	}
+	if raw, err = json.Marshal(made); err != nil {
+		return embed.Calibration{}, fmt.Errorf("encode thresholds: %w", err)
+	}
+	s.logger.Info("the embedding model is calibrated", "model", identity, "related", made.Related, "duplicate", made.Duplicate)
+	return made, s.save(ctx, key, raw)
+}
+
+// questions embeds for [recall]: a question goes before all other work.
+type questions struct{ space *Space }
+
+func (q questions) Embed(ctx context.Context, text string) ([]float32, error) {
+	if _, err := q.space.prepare(ctx); err != nil {
+		return nil, err
+	}
+	vectors, err := q.space.embedder.Embed(ctx, embed.Interactive, text)
+	if err != nil {
+		return nil, fmt.Errorf("embed: %w", err)
+	}
+	return vectors[0], nil
+}
+
+func (q questions) Identity() string { return q.space.identity() }
+
+func (q questions) Calibrated(cosine float64) float64 {
+	if known := q.space.get(); known != nil {
+		return known.calibration.Similarity(cosine)
+	}
+	return 0
+}
+
+// identity names the model once it is ready, and is empty before.
+func (s *Space) identity() string {
+	if known := s.get(); known != nil {
+		return known.identity
+	}
+	return ""
+}
+
+// items embeds what is learnt, behind all questions.
+type items struct{ space *Space }
+
+func (i items) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	if _, err := i.space.prepare(ctx); err != nil {
+		return nil, err
+	}
+	vectors, err := i.space.embedder.Embed(ctx, embed.Background, texts...)
+	if err != nil {
+		return nil, fmt.Errorf("embed: %w", err)
+	}
+	return vectors, nil
+}
+
+func (i items) Identity(ctx context.Context) (string, error) {
+	known, err := i.space.prepare(ctx)
+	if err != nil {
+		return "", err
+	}
+	return known.identity, nil
+}
