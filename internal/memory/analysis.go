@@ -476,18 +476,38 @@ func (a *analyser) trace(changes []Change, i, j int) {
 
 // holds reports whether a text holds a value as a whole word; numbers count equal with and without decimals.
 func holds(text, value string) bool {
-	for from := 0; ; {
+	_, is := wordAt(text, value)
+	return is
+}
+
+// wordAt finds a value in a text as a whole word.
+func wordAt(text, value string) (at int, is bool) {
+	for from := 0; value != ""; {
 		i := strings.Index(text[from:], value)
 		if i < 0 {
-			return false
+			break
 		}
 		start, end := from+i, from+i+len(value)
 		before, _ := utf8.DecodeLastRuneInString(text[:start])
 		after, _ := utf8.DecodeRuneInString(text[end:])
-		if !wordRune(before) && (!wordRune(after) || after == '.') {
-			return true
+		if !wordRune(before) && !wordRune(after) {
+			return start, true
 		}
 		from = start + 1
+	}
+	return 0, false
+}
+
+// replaceWord replaces a value where it stands as a whole word.
+func replaceWord(text, value, with string) string {
+	var b strings.Builder
+	for {
+		at, is := wordAt(text, value)
+		if !is {
+			return b.String() + text
+		}
+		b.WriteString(text[:at] + with)
+		text = text[at+len(value):]
 	}
 }
 
@@ -567,7 +587,6 @@ func (a *analyser) explain(f *Finding) {
 	s := f.Step
 	text := errorText(s)
 	f.Signature = ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType))
-	f.Error = quotable(text, toolNames(a.task))
 	mine := flatten(s.Parameters)
 	for _, m := range requiredPydantic.FindAllStringSubmatch(text, 5) {
 		if !slices.Contains(f.Missing, m[1]) {
@@ -594,6 +613,11 @@ func (a *analyser) explain(f *Finding) {
 			f.Uneven = lists
 		}
 	}
+	keep := slices.Concat(toolNames(a.task), parameterNames(s), f.Missing)
+	if f.Working != nil {
+		keep = append(keep, parameterNames(*f.Working)...)
+	}
+	f.Error = quotable(text, slices.DeleteFunc(keep, func(w string) bool { return len(w) < 3 }))
 	f.Total = totalOf(s.Parameters, text)
 	f.Look = a.reader(s, f)
 }
@@ -739,6 +763,9 @@ func (a *analyser) evidenceText(f *Finding) string {
 		} else {
 			fmt.Fprintf(&b, "%s\n", m.message.Content)
 		}
+	}
+	if !strings.Contains(b.String(), f.Step.Tool) {
+		writeStep(&b, f.Step) // It was reported by an event of another kind.
 	}
 	if f.Working != nil {
 		writeStep(&b, *f.Working)

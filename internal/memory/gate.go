@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -145,8 +146,9 @@ func Grounded(text string, e Evidence) error { return grounded(text, e) }
 // grounded checks all that a lesson names.
 func grounded(text string, e Evidence) error {
 	evidence := normal(e.Text + "\n" + e.Error + "\n" + strings.Join(e.Vocabulary, "\n"))
-	abstracted := normal(AbstractError(e.Text, e.Vocabulary...))
-	in := func(part string) bool { return occurs(evidence, part) || occurs(abstracted, part) }
+	// A quote is of the text as it is or without its values; the latter is needed seldom and costs much.
+	abstracted := sync.OnceValue(func() string { return normal(AbstractError(e.Text, e.Vocabulary...)) })
+	in := func(part string) bool { return occurs(evidence, part) || occurs(abstracted(), part) }
 	rest := text
 	for _, m := range backquoted.FindAllStringSubmatch(text, -1) {
 		if !in(m[1]) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -69,15 +70,13 @@ func AbstractGoal(goal string, parameters json.RawMessage, tools []string) strin
 	}
 	slices.SortStableFunc(values, func(a, b value) int { return len(b.text) - len(a.text) })
 	for _, v := range values {
-		if !holds(goal, v.text) {
-			continue
-		}
 		abstracted := Abstract(v.text)
 		if placeholder.FindString(abstracted) == abstracted && abstracted != "" {
 			continue // It becomes that anyway, and by the same word in a goal without this parameter.
 		}
-		goal = strings.ReplaceAll(goal, v.text, "<name>")
+		goal = replaceWord(goal, v.text, "<name>")
 	}
+	goal = hideNames(goal, f)
 	goal = Abstract(goal, tools...)
 	return identifierWord.ReplaceAllStringFunc(goal, func(w string) string {
 		if slices.Contains(tools, w) {
@@ -85,4 +84,27 @@ func AbstractGoal(goal string, parameters json.RawMessage, tools []string) strin
 		}
 		return "<name>"
 	})
+}
+
+// hideNames replaces names of people that the parameters hold: those of mia_li_3668 are Mia and Li.
+func hideNames(goal string, f flat) string {
+	for _, path := range f.paths() {
+		if !personName.MatchString(path) {
+			continue
+		}
+		for _, l := range f.leaves[path] {
+			if l.kind != "text" || utf8.RuneCountInString(l.value) > 80 {
+				continue
+			}
+			local, _, _ := strings.Cut(l.value, "@")
+			for _, word := range strings.FieldsFunc(local, func(r rune) bool { return !unicode.IsLetter(r) }) {
+				first, size := utf8.DecodeRuneInString(word)
+				name := string(unicode.ToUpper(first)) + strings.ToLower(word[size:])
+				if len(name) > 1 {
+					goal = replaceWord(goal, name, "<name>")
+				}
+			}
+		}
+	}
+	return goal
 }

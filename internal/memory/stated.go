@@ -46,7 +46,7 @@ func statedIn(line []moment) []Stated {
 		ordinal := 0
 		for _, sentence := range clauseBoundary.Split(m.message.Content, -1) {
 			s, is := statement(strings.TrimSpace(sentence))
-			if !is || seen[s.Content] || len(out) == maxStated {
+			if !is || seen[s.Content] || len(out) == maxStated || InstructsAgent(sentence) {
 				continue
 			}
 			seen[s.Content] = true
@@ -61,7 +61,7 @@ func statedIn(line []moment) []Stated {
 // statement reads one sentence.
 func statement(sentence string) (Stated, bool) {
 	n := utf8.RuneCountInString(sentence)
-	if n < 5 || n > maxStatedRunes || InstructsAgent(sentence) {
+	if n < 5 || n > maxStatedRunes {
 		return Stated{}, false
 	}
 	if m := rememberText.FindStringSubmatch(sentence); m != nil {
