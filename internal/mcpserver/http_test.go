@@ -50,7 +50,7 @@ func daemon(t *testing.T, w *world, change func(*mcpserver.HTTPOptions)) string 
 	return server.URL + mcpserver.Path
 }
 
-func handler(t *testing.T, w *world, change func(*mcpserver.HTTPOptions)) http.Handler {
+func handler(t testing.TB, w *world, change func(*mcpserver.HTTPOptions)) http.Handler {
 	t.Helper()
 	o := mcpserver.HTTPOptions{Server: newServer(t, w), Logger: slog.New(slog.DiscardHandler), Authenticator: twoTenants()}
 	if change != nil {

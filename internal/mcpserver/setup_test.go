@@ -212,7 +212,7 @@ func (w *world) options() mcpserver.Options {
 	}
 }
 
-func newServer(t *testing.T, w *world) *mcpserver.Server {
+func newServer(t testing.TB, w *world) *mcpserver.Server {
 	t.Helper()
 	s, err := mcpserver.New(w.options())
 	if err != nil {
@@ -243,10 +243,10 @@ func inMemory(t *testing.T, s *mcpserver.Server, set mcpserver.Toolset, who mcps
 	return session
 }
 
-func connect(t *testing.T, transport mcp.Transport) *mcp.ClientSession {
+func connect(t testing.TB, transport mcp.Transport) *mcp.ClientSession {
 	t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := client.Connect(t.Context(), transport, nil)
+	session, err := client.Connect(context.WithoutCancel(t.Context()), transport, nil)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}

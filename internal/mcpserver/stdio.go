@@ -84,7 +84,10 @@ func ServeStdio(ctx context.Context, o StdioOptions, in io.Reader, out io.Writer
 		lines.finish()
 		_ = lines.Close()
 	})
-	err = newProtocolServer(set, o.Version, p, o.Logger).Run(ctx, lines)
+	session, err := newProtocolServer(set, o.Version, p, o.Logger).Connect(ctx, lines, nil)
+	if err == nil {
+		err = session.Wait()
+	}
 	_ = lines.Close()
 	cancel()
 	watching.Wait()

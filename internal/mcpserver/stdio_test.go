@@ -35,7 +35,7 @@ func nowhere(t *testing.T) string {
 }
 
 // program is the test program in a role.
-func program(t *testing.T, role string, environment ...string) *exec.Cmd {
+func program(t testing.TB, role string, environment ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), roleVariable+"="+role), environment...)
