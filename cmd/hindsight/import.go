@@ -51,7 +51,8 @@ func (a *app) importCommand() *cobra.Command {
 		Long: "Reads files of recorded runs, turns them into trace events and publishes what is not stored yet, so that it may be\n" +
 			"interrupted and repeated: importing again changes nothing. A file may be gzip or plain; - is standard input.\n" +
 			"A line that can't be used is reported with its number and reason, and the rest goes on.\n" +
-			"With --wait it returns when everything that was read is stored and its finished tasks are closed.\n\n" +
+			"With --wait it returns when everything that was read is stored, its finished tasks are closed and reflected, and what\n" +
+			"was learnt from them can be found.\n\n" +
 			"The result counts the lines: read = mapped + skipped + duplicates + failed. files_failed counts files that could not\n" +
 			"be read, or not to their end.",
 		Example: "  hindsight import --namespace demo --wait runs.jsonl.gz\n  hindsight import --dry-run --json *.jsonl\n  zcat runs.jsonl.gz | hindsight import -",
@@ -62,7 +63,7 @@ func (a *app) importCommand() *cobra.Command {
 	f.StringVar(&r.options.Format, "format", "auto", "format of the files: "+strings.Join(importer.Formats(), ", "))
 	f.StringVar(&r.options.Namespace, "namespace", "", "namespace to import into (default: HINDSIGHT_NAMESPACE)")
 	f.BoolVar(&r.options.OverrideNamespace, "override-namespace", false, "put events that name another namespace into this one instead of refusing them")
-	f.BoolVar(&r.wait, "wait", false, "return only when everything is stored and finished tasks are closed")
+	f.BoolVar(&r.wait, "wait", false, "return only when everything is stored, reflected and searchable")
 	f.BoolVar(&r.dryRun, "dry-run", false, "only read and check: nothing is published, no server is needed")
 	return cmd
 }
@@ -108,6 +109,8 @@ type importRun struct {
 	chunk       []*importer.Record
 	chunkEvents int
 	chunkBytes  int
+	// writes is true when the keeper has to store something.
+	writes bool
 	// expected is what --wait waits for.
 	expected map[memory.TaskKey]*expectation
 }
@@ -238,6 +241,7 @@ func (r *importRun) add(ctx context.Context, record *importer.Record) error {
 	for _, event := range record.Events {
 		e.ids = append(e.ids, idHash(event.ID))
 		e.finished = e.finished || event.Kind == events.KindTaskFinished
+		r.writes = r.writes || event.Kind == events.KindItemWritten || event.Kind == events.KindItemChanged
 	}
 	if r.dryRun {
 		r.report.Mapped++
@@ -281,7 +285,7 @@ func (r *importRun) flush(ctx context.Context) error {
 			if _, found := stored[record.Key][event.ID]; found {
 				continue
 			}
-			messages = append(messages, bus.Message{Subject: events.Subject(event.Namespace, event.Kind), ID: event.MessageID(), Data: record.Encoded[i]})
+			messages = append(messages, bus.Message{Subject: subjectOf(event), ID: event.MessageID(), Data: record.Encoded[i]})
 		}
 		if len(messages) == before {
 			r.report.Duplicates++
@@ -294,6 +298,17 @@ func (r *importRun) flush(ctx context.Context) error {
 	}
 	r.chunk, r.chunkEvents, r.chunkBytes = r.chunk[:0], 0, 0
 	return nil
+}
+
+// subjectOf is where an event is published: what is to be stored or changed goes to the keeper, anything else to the
+// ingestor.
+func subjectOf(e events.Event) string {
+	switch e.Kind {
+	case events.KindItemWritten, events.KindItemChanged:
+		return bus.WriteSubject(e.Namespace)
+	default:
+		return events.Subject(e.Namespace, e.Kind)
+	}
 }
 
 // publish sends the messages. A full stream is back-pressure: it is said once and waited for, however long. A broker that
@@ -334,8 +349,8 @@ func (r *importRun) publish(ctx context.Context, messages []bus.Message) error {
 	}
 }
 
-// waitStored returns when every event of this import is stored and every task that has an end is closed with all of
-// them. Tasks without an end close later, when they have been silent for HINDSIGHT_TASK_IDLE; they are not waited for.
+// waitStored returns when every event of this import is stored, and every task that has an end is closed with all of
+// them, reflected, and what was learnt from it is searchable. Tasks without an end close later, when they have been silent for HINDSIGHT_TASK_IDLE; they are not waited for.
 func (r *importRun) waitStored(ctx context.Context) error {
 	missing := slices.SortedFunc(maps.Keys(r.expected), compareKeys)
 	lastProgress, saidAway := time.Now(), false
@@ -363,11 +378,15 @@ func (r *importRun) waitStored(ctx context.Context) error {
 		}
 		missing = still
 		r.meter.waited(len(r.expected) - len(missing))
-		if len(missing) == 0 {
+		waiting, err := r.writesWaiting(ctx, len(missing) == 0)
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 && !waiting {
 			return nil
 		}
 		if time.Since(lastProgress) > waitPatience {
-			return fmt.Errorf("%d of %d tasks are still not stored and closed, and nothing has changed for %s: see 'hindsight doctor' and 'hindsight deadletter list'",
+			return fmt.Errorf("%d of %d tasks are still not stored, closed and reflected, and nothing has changed for %s: is a reflector running ('hindsight up' has one)? See 'hindsight doctor' and 'hindsight deadletter list'",
 				len(missing), len(r.expected), waitPatience)
 		}
 		select {
@@ -376,6 +395,23 @@ func (r *importRun) waitStored(ctx context.Context) error {
 		case <-time.After(max(waitPause, waitShare*time.Since(began))):
 		}
 	}
+}
+
+// writesWaiting reports whether memories of this import may still wait for their vectors, once all is stored.
+func (r *importRun) writesWaiting(ctx context.Context, stored bool) (bool, error) {
+	if !stored || !r.writes {
+		return false, nil
+	}
+	stats, err := r.conn.Stats(ctx)
+	if err != nil {
+		return false, fmt.Errorf("ask what waits in the stream WRITES: %w", err)
+	}
+	for _, stream := range stats {
+		if stream.Stream == bus.StreamWrites {
+			return stream.Messages > 0, nil
+		}
+	}
+	return false, nil
 }
 
 // compareKeys orders tasks, so that those asked for together lie together.
@@ -407,14 +443,19 @@ func (r *importRun) missing(ctx context.Context, keys []memory.TaskKey) ([]memor
 		if err != nil {
 			return nil, fmt.Errorf("ask which events are stored: %w", err)
 		}
+		reflected, err := r.store.Reflections(ctx, candidates)
+		if err != nil {
+			return nil, fmt.Errorf("ask which tasks are reflected: %w", err)
+		}
 		for _, key := range candidates {
 			want, have := r.expected[key], make(map[uint64]bool, len(stored[key]))
 			for id := range stored[key] {
 				have[idHash(id)] = true
 			}
 			all := !slices.ContainsFunc(want.ids, func(id uint64) bool { return !have[id] })
-			// A state that counts fewer events than are stored was written before the last of them came.
-			if !all || (want.finished && states[key].Events < len(stored[key])) {
+			// A state that counts fewer events than are stored was written before the last of them came, and a reflection
+			// of an earlier revision was made before that.
+			if !all || (want.finished && (states[key].Events < len(stored[key]) || reflected[key].Revision < states[key].Revision)) {
 				out = append(out, key)
 			}
 		}
@@ -474,7 +515,7 @@ func (m *meter) bytes(read, total int64, report *importReport) {
 
 func (m *meter) waiting(tasks int) {
 	if m.tty {
-		m.start(int64(tasks), "stored and closed", false)
+		m.start(int64(tasks), "stored and reflected", false)
 	}
 }
 

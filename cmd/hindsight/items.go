@@ -247,20 +247,45 @@ func (a *app) write(ctx context.Context, namespace string, kind events.Kind, dat
 	return nil
 }
 
-// printItem shows a person one item with its evidence.
-func (a *app) printItem(text any) error {
-	raw, err := json.MarshalIndent(text, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode item: %w", err)
+// printItem shows a person one item, why it exists and what it is worth.
+func (a *app) printItem(s shown) {
+	var judged memory.Judged
+	switch {
+	case s.Snapshot != nil:
+		n := s.Snapshot
+		judged = n.Judged
+		a.printf("snapshot   %s\nnamespace  %s\ntask       %s, step %d, of type %s\nsituation  %s\ndecision   %s %s\nresult     %s %s\n", n.SnapshotID,
+			n.Namespace, n.TaskID, n.Step, n.TaskContext.TaskType, n.Situation, n.Decision.ToolSelected, oneLine(string(n.Decision.Parameters), 160),
+			n.Outcome.Status, oneLine(n.Outcome.ErrorMessage, 200))
+		if n.Reflection != nil {
+			a.printf("lesson     %s\nwhen       %s\ncause      %s (%s)\n", n.Reflection.Lesson, n.AppliesWhen, n.Reflection.RootCause, n.Reflection.RootCauseClass)
+		}
+		a.printf("reflected  by %s\n", n.ReflectedBy)
+	case s.Memory != nil:
+		n := s.Memory
+		judged = n.Judged
+		a.printf("memory     %s\nnamespace  %s\ntype       %s\ncontent    %s\nentity     %s\nvalid      from %s\n", n.MemoryID, n.Namespace, n.MemoryType,
+			n.Content, n.Entity, n.ValidFrom.UTC().Format(time.RFC3339))
+		if n.ValidTo != nil {
+			a.printf("           to %s\n", n.ValidTo.UTC().Format(time.RFC3339))
+		}
+	case s.Rule != nil:
+		n := s.Rule
+		judged = n.Judged
+		a.printf("rule       %s\nnamespace  %s\ntask type  %s\nrule       %s\nwhen       %s\ndo         %s\nsupport    %d, refute %d, lift %.2f, at least %.2f\n", n.RuleID,
+			n.Namespace, n.TaskType, n.Rule, n.Condition, n.Action, n.Support, n.Refute, n.Lift, n.LiftLow)
 	}
-	a.printf("%s\n", raw)
-	return nil
+	a.printf("status     %s %s\ntrust      %s\nconfidence %.2f (%s)\nimportance %.2f (%s)\n", judged.Status, judged.StatusReason, judged.Trust,
+		judged.Confidence, strings.Join(judged.ConfidenceReasons, ", "), judged.Importance, strings.Join(judged.ImportanceReasons, ", "))
+	if s.Use != nil {
+		a.printf("shown      %d times; %d helpful, %d not; %d versions\n", s.Use.Hits, s.Use.Helpful, s.Use.Unhelpful, s.Use.VersionNum)
+	}
+	for _, r := range s.Relations {
+		a.printf("relation   %s %s %s\n", r.FromID, strings.ReplaceAll(string(r.Kind), "_", " "), r.ToID)
+	}
+	for _, e := range s.Evidence {
+		a.printf("evidence   %s %s %s %s\n", e.ID, e.Time.UTC().Format(time.RFC3339), e.Kind, oneLine(string(e.Data), 160))
+	}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// firstLine is a text up to its first line break.
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
-}

@@ -202,7 +202,7 @@ func send(ctx context.Context, conn *bus.Conn, e, defaults events.Event) (publis
 	if err != nil {
 		return published{}, fmt.Errorf("check event: %w", err)
 	}
-	duplicate, err := conn.Publish(ctx, bus.Message{Subject: events.Subject(e.Namespace, e.Kind), ID: e.MessageID(), Data: raw})
+	duplicate, err := conn.Publish(ctx, bus.Message{Subject: subjectOf(e), ID: e.MessageID(), Data: raw})
 	if err != nil {
 		return published{}, fmt.Errorf("publish event %s: %w", e.ID, err)
 	}

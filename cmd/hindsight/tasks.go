@@ -145,7 +145,7 @@ func (a *app) showCommand() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:     "show ID",
-		Short:   "Show one task or event by its id, or by the id's first 8 or more characters",
+		Short:   "Show one task, event, snapshot, memory or rule by its id, or by the id's first 8 or more characters",
 		Example: "  hindsight show 4f1c22ab90de\n  hindsight show --json 4f1c22ab90de",
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), namespace, args[0]) },
@@ -157,8 +157,15 @@ func (a *app) showCommand() *cobra.Command {
 // shown is the shape of `show --json`.
 type shown struct {
 	memory.Match
-	Task  *memory.Task  `json:"task,omitempty"`
-	Event *events.Event `json:"event,omitempty"`
+	Task     *memory.Task     `json:"task,omitempty"`
+	Event    *events.Event    `json:"event,omitempty"`
+	Snapshot *memory.Snapshot `json:"snapshot,omitempty"`
+	Memory   *memory.Memory   `json:"memory,omitempty"`
+	Rule     *memory.Rule     `json:"rule,omitempty"`
+	// Use, Relations and Evidence are of an item: how it was used, what it hangs together with, and the events behind it.
+	Use       *memory.ItemUse   `json:"use,omitempty"`
+	Relations []memory.Relation `json:"relations,omitempty"`
+	Evidence  []events.Event    `json:"evidence,omitempty"`
 	// RecordedAt is when the event was stored.
 	RecordedAt *time.Time `json:"recorded_at,omitempty"`
 }
@@ -187,28 +194,94 @@ func (a *app) show(ctx context.Context, namespace, id string) (err error) {
 		return a.ambiguous(id, matches)
 	}
 	s := shown{Match: matches[0]}
-	if s.Kind == memory.MatchTask {
+	if err := s.read(ctx, st); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(s)
+	}
+	switch {
+	case s.Task != nil:
+		a.printTask(*s.Task)
+		return nil
+	case s.Event == nil:
+		a.printItem(s)
+		return nil
+	}
+	a.printf("event of task %s, recorded at %s\n", s.TaskID, s.RecordedAt.Format(time.RFC3339))
+	return a.printJSON(s.Event)
+}
+
+// read fills in what the match names.
+func (s *shown) read(ctx context.Context, st *store.ClickHouse) error {
+	filter := memory.ItemFilter{Namespace: s.Namespace, IDs: []string{s.ID}}
+	var evidence []string
+	switch s.Kind {
+	case memory.MatchTask:
 		task, err := st.Task(ctx, memory.TaskKey{Namespace: s.Namespace, TaskID: s.TaskID})
 		if err != nil {
 			return fmt.Errorf("read task: %w", err)
 		}
 		s.Task = &task
-	} else {
+		return nil
+	case memory.MatchSnapshot:
+		found, err := st.Snapshots(ctx, filter)
+		if err != nil {
+			return fmt.Errorf("read snapshot: %w", err)
+		}
+		for _, one := range found {
+			s.Snapshot, evidence = &one, one.Evidence
+		}
+	case memory.MatchMemory:
+		found, err := st.Memories(ctx, filter)
+		if err != nil {
+			return fmt.Errorf("read memory: %w", err)
+		}
+		for _, one := range found {
+			s.Memory, evidence = &one, one.Evidence
+		}
+	case memory.MatchRule:
+		found, err := st.Rules(ctx, filter)
+		if err != nil {
+			return fmt.Errorf("read rule: %w", err)
+		}
+		for _, one := range found {
+			s.Rule, evidence = &one, one.Evidence
+		}
+	case memory.MatchEvent:
 		event, err := st.Event(ctx, s.Namespace, s.ID)
 		if err != nil {
 			return fmt.Errorf("read event: %w", err)
 		}
 		s.Event, s.RecordedAt = &event.Event, &event.RecordedAt
-	}
-	if a.json {
-		return a.printJSON(s)
-	}
-	if s.Task != nil {
-		a.printTask(*s.Task)
 		return nil
 	}
-	a.printf("event of task %s, recorded at %s\n", s.TaskID, s.RecordedAt.Format(time.RFC3339))
-	return a.printJSON(s.Event)
+	return s.readAround(ctx, st, evidence)
+}
+
+// readAround fills in how an item was used, what it hangs together with, and its evidence as far as it is still there.
+func (s *shown) readAround(ctx context.Context, st *store.ClickHouse, evidence []string) error {
+	uses, err := st.Uses(ctx, s.Namespace, []string{s.ID})
+	if err != nil {
+		return fmt.Errorf("count recalls: %w", err)
+	}
+	if use, found := uses[s.ID]; found {
+		s.Use = &use
+	}
+	if s.Relations, err = st.Relations(ctx, s.Namespace, []string{s.ID}); err != nil {
+		return fmt.Errorf("read relations: %w", err)
+	}
+	for _, id := range evidence {
+		event, err := st.Event(ctx, s.Namespace, id)
+		if errors.Is(err, memory.ErrNotFound) {
+			continue // Its time to live has passed, or it was erased.
+		}
+		if err != nil {
+			return fmt.Errorf("read evidence: %w", err)
+		}
+		s.Evidence = append(s.Evidence, event.Event)
+	}
+	return nil
 }
 
 func (a *app) ambiguous(id string, matches []memory.Match) error {

@@ -108,9 +108,21 @@ func SameShape(a, b map[string]string) bool {
 		return false
 	}
 	for path, kind := range a {
-		if b[path] != kind {
+		if other, there := b[path]; !there || !SameKind(other, kind) {
 			return false
 		}
 	}
 	return true
+}
+
+// SameKind reports whether two values of a [Shape] are of one kind and written in the same way. Words and longer texts
+// are both free text. An empty kind stands for a parameter that is not there.
+func SameKind(a, b string) bool {
+	free := func(kind string) string {
+		if kind == "string:word" {
+			return "string:text"
+		}
+		return kind
+	}
+	return free(a) == free(b)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +66,9 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	return s.rank(q, WayAction, p, loaded, similarity, uses), nil
 }
 
-// likeness says how like a call is to a failed one, if it is at all: 1 for the same parameters, 0.8 for the same shape.
+// likeness says how like a call is to a failed one, if it is at all: 1 for the same parameters, 0.8 for a call that
+// makes the same mistake. Where the lesson names parameters of the call the mistake is in those, written or left out as
+// they were then; otherwise all parameters have to be of the same shape.
 func likeness(parameters string, shape map[string]string, s memory.Snapshot) (near float64, known bool) {
 	if s.Reflection == nil || s.Reflection.IsOptimal || s.Outcome.Status == events.StatusSuccess && s.Reflection.Alternative == "" {
 		return 0, false
@@ -73,10 +76,58 @@ func likeness(parameters string, shape map[string]string, s memory.Snapshot) (ne
 	if sameJSON(parameters, s.Decision.Parameters) {
 		return 1, true
 	}
-	if memory.SameShape(shape, memory.Shape(s.Decision.Parameters)) {
-		return 0.8, true
+	failed := memory.Shape(s.Decision.Parameters)
+	named := namedParameters(s, failed, shape)
+	if len(named) == 0 {
+		return 0.8, memory.SameShape(shape, failed)
 	}
-	return 0, false
+	for _, path := range named {
+		if !memory.SameKind(shape[path], failed[path]) {
+			return 0, false
+		}
+	}
+	return 0.8, true
+}
+
+var quotedName = regexp.MustCompile("`([^`]{1,100})`")
+
+// namedParameters are the parameters that a lesson names: those that the failed call had and those that this one has.
+// A lesson about a parameter that neither has says nothing about this call beyond its shape.
+func namedParameters(s memory.Snapshot, failed, shape map[string]string) []string {
+	var named []string
+	for _, match := range quotedName.FindAllStringSubmatch(s.Reflection.Lesson, -1) {
+		name := match[1]
+		if name == s.Decision.ToolSelected || slices.Contains(s.TaskContext.AvailableTools, name) || slices.Contains(named, name) {
+			continue
+		}
+		for _, known := range []map[string]string{failed, shape} {
+			for path := range known {
+				if (path == name || lastName(path) == name) && !slices.Contains(named, path) {
+					named = append(named, path)
+				}
+			}
+		}
+		if _, has := shape[name]; !has && identifier.MatchString(name) && missing(failed, name) && missing(shape, name) {
+			named = append(named, name) // left out then and now
+		}
+	}
+	slices.Sort(named)
+	return named
+}
+
+// identifier is what a name of a parameter looks like.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.\[\]]*$`)
+
+// lastName is the last name of a path: id of payments[].id.
+func lastName(path string) string { return path[strings.LastIndex(path, ".")+1:] }
+
+func missing(shape map[string]string, name string) bool {
+	for path := range shape {
+		if path == name || lastName(path) == name || strings.HasPrefix(path, name+".") || strings.HasPrefix(path, name+"[") {
+			return false
+		}
+	}
+	return true
 }
 
 // sameJSON compares two JSON values, whatever the order of their fields.

@@ -3,6 +3,7 @@ package recall
 import (
 	"cmp"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -26,8 +27,12 @@ var (
 	chinese = labels{"情境", "决策", "结果", "教训", "失败", "成功", "规则", "适用于", "做法", "不适用于", "已知"}
 )
 
-// labelsFor chooses Chinese labels for a text that is mostly Chinese.
+// quoted is what a text takes over from elsewhere: names, and the words of tools.
+var quoted = regexp.MustCompile("`[^`]*`|\"[^\"]*\"|“[^”]*”")
+
+// labelsFor chooses Chinese labels for a text whose own words are mostly Chinese.
 func labelsFor(text string) labels {
+	text = quoted.ReplaceAllString(text, "")
 	han, letters := 0, 0
 	for _, r := range text {
 		switch {

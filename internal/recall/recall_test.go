@@ -231,6 +231,8 @@ func TestCheckWarnsOfTheSameMistakeOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.keep(t, lessons("acme")...)
+	w.keep(t, snapshot("acme", "postcode", "change_address", `{"order":"A-1","street":"上海市人民路8号"}`, "retail: changing an address",
+		"postcode is required", "When `change_address` answers \"postcode is required\", add `postcode`; ask the user for it."))
 	s := w.service(t, nil)
 	for name, c := range map[string]struct {
 		tool, parameters string
@@ -244,6 +246,8 @@ func TestCheckWarnsOfTheSameMistakeOnly(t *testing.T) {
 		"nested, in another order":   {"book_reservation", `{"total":80,"payments":[{"amount":80,"payment_id":"gift_card_7"}]}`, "payment"},
 		"a number instead of a text": {"refund_order", `{"amount":3}`, "refund-zh"},
 		"a text as it should be":     {"refund_order", `{"amount":"3.00"}`, ""},
+		"a parameter left out":       {"change_address", `{"order":7,"street":"Main Street 5"}`, "postcode"},
+		"the parameter is there":     {"change_address", `{"order":7,"street":"Main Street 5","postcode":"8010"}`, ""},
 	} {
 		a, err := s.Check(t.Context(), recall.Action{Namespace: "acme", Tool: c.tool, Parameters: []byte(c.parameters)})
 		if err != nil {
