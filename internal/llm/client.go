@@ -83,7 +83,7 @@ func New(opts Options) (*Client, error) {
 	opts.MaxTokens = cmp.Or(opts.MaxTokens, 2048)
 	opts.MaxQuestionBytes = cmp.Or(opts.MaxQuestionBytes, 48<<10)
 	if opts.Client == nil {
-		opts.Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()} //nolint:errcheck,forcetypeassert // It is one, by the standard library's word.
+		opts.Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	}
 	config := openai.DefaultConfig(opts.Key)
 	config.BaseURL = strings.TrimRight(opts.BaseURL, "/")

@@ -178,7 +178,11 @@ func TestOldServers(t *testing.T) {
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, o := range []llm.Options{
-		{}, {BaseURL: "http://x/v1"}, {BaseURL: "ftp://x", Model: "m"}, {BaseURL: "http://u:p@x/v1", Model: "m"}, {BaseURL: "http://x/v1?k=v", Model: "m"},
+		{},
+		{BaseURL: "http://x/v1"},
+		{BaseURL: "ftp://x", Model: "m"},
+		{BaseURL: "http://u:p@x/v1", Model: "m"},
+		{BaseURL: "http://x/v1?k=v", Model: "m"},
 		{BaseURL: "http://x/v1", Model: "m", Timeout: -1},
 	} {
 		if _, err := llm.New(o); err == nil {

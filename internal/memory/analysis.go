@@ -171,7 +171,7 @@ func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOption
 		a.complete(&a.out.Findings[i])
 	}
 	a.out.Findings = slices.DeleteFunc(a.out.Findings, func(f Finding) bool {
-		reason := ""
+		var reason string
 		switch {
 		case f.Importance < a.opts.MinImportance:
 			reason = DropNotImportant
@@ -617,9 +617,29 @@ func (a *analyser) explain(f *Finding) {
 	if f.Working != nil {
 		keep = append(keep, parameterNames(*f.Working)...)
 	}
+	text = withoutValues(text, mine)
 	f.Error = quotable(text, slices.DeleteFunc(keep, func(w string) bool { return len(w) < 3 }))
 	f.Total = totalOf(s.Parameters, text)
 	f.Look = a.reader(s, f)
+}
+
+// withoutValues replaces values of a call in what its error says: identifiers need not look like such.
+func withoutValues(text string, f flat) string {
+	for _, path := range f.paths() {
+		for _, l := range f.leaves[path] {
+			if l.kind != "text" || utf8.RuneCountInString(l.value) < 3 || utf8.RuneCountInString(l.value) > 80 || isMode(path, l) || strings.ContainsAny(l.value, "<>") {
+				continue
+			}
+			with := "<name>"
+			if words := nameWords(path); slices.Contains(words, "id") || slices.Contains(words, "ids") || slices.Contains(words, "number") || slices.Contains(words, "code") {
+				with = "<id>"
+			}
+			if Abstract(l.value) == l.value || valueStem.MatchString(l.value) {
+				text = replaceWord(text, l.value, with)
+			}
+		}
+	}
+	return text
 }
 
 func stopWord(w string) bool {

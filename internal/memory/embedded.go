@@ -19,7 +19,9 @@ func SnapshotText(s Snapshot) string {
 }
 
 // MemoryText is the text of a memory that is embedded.
-func MemoryText(m Memory) string { return Cut(cmp.Or(m.Content, m.Entity+": "+m.Value), 2000) }
+func MemoryText(m Memory) string { //nolint:revive // memory.Text would not say of what.
+	return Cut(cmp.Or(m.Content, m.Entity+": "+m.Value), 2000)
+}
 
 // History puts a statement about an entity into the order of those before and after it. It returns the statement,
 // with what it replaced, and new versions of those that it ends. Statements about the same entity by other users are

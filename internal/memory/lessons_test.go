@@ -145,7 +145,7 @@ func TestGate(t *testing.T) {
 		"Before calling `book_reservation`, sum `payment_methods[].amount`; it answers \"payment amount does not add up\".": nil,
 		"It says \"payment amount does not add up, total price is <number>, but paid <number>\": sum the amounts.":          nil,
 		"调用 `book_reservation` 前，先核对金额之和。":                                                                                  nil,
-		"Antes de llamar a book_reservation, suma los importes.":                                                            nil,
+		"Antes de llamar a book_reservation, suma las cantidades.":                                                          nil,
 		"pay more": memory.ErrTooShort,
 		"Great job, keep it up and stay careful!":                      memory.ErrEmptyPraise,
 		"任务完成得很好，继续保持这种状态":                                             memory.ErrEmptyPraise,

@@ -50,7 +50,8 @@ func callOf(s Step) string {
 	var target []string
 	for _, p := range f.paths() {
 		words := nameWords(p)
-		if strings.Contains(p, "[]") || !(slices.Contains(words, "id") || slices.Contains(words, "path") || slices.Contains(words, "name")) || slices.Contains(words, "payment") {
+		names := slices.ContainsFunc(words, func(w string) bool { return w == "id" || w == "path" || w == "name" })
+		if strings.Contains(p, "[]") || !names || slices.Contains(words, "payment") {
 			continue
 		}
 		for _, l := range f.leaves[p] {
@@ -63,8 +64,8 @@ func callOf(s Step) string {
 // failedTask finds what a failed task did otherwise than those of its goal that succeeded.
 func (a *analyser) failedTask() {
 	if len(a.succeeded) == 0 {
-		s, any := lastWrite(a.task)
-		if a.toolError || !any {
+		s, wrote := lastWrite(a.task)
+		if a.toolError || !wrote {
 			return // What failed visibly is looked at already, and of reading alone nothing can be said.
 		}
 		f := Finding{Kind: FindingLastWrite, Step: s, Trust: TrustAgentInferred, Evidence: []string{s.EventID}}
@@ -108,7 +109,7 @@ func (a *analyser) failedTask() {
 		}
 	}
 	if at < 0 {
-		if s, any := lastWrite(a.task); any {
+		if s, wrote := lastWrite(a.task); wrote {
 			at = slices.IndexFunc(a.task.Steps, func(x Step) bool { return x.EventID == s.EventID })
 		} else {
 			at = len(a.task.Steps) - 1

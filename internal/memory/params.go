@@ -369,19 +369,25 @@ func differences(failing, working json.RawMessage, errorText string) []Change {
 		}
 	}
 	lower := strings.ToLower(errorText)
+	// What the error speaks of by the parameter's own name, else by the name of a list around it.
 	for i := range out {
-		out[i].Related = related(out[i], lower)
+		out[i].Related = related(out[i], lastName(out[i].Parameter)+"_"+lastName(out[i].FromName), lower)
+	}
+	if !slices.ContainsFunc(out, func(c Change) bool { return c.Related }) {
+		for i := range out {
+			out[i].Related = related(out[i], out[i].Parameter, lower)
+		}
 	}
 	slices.SortStableFunc(out, func(x, y Change) int { return cmp.Compare(weigh(y), weigh(x)) })
 	return out
 }
 
 // related reports a change of what the error speaks of.
-func related(c Change, lowerError string) bool {
+func related(c Change, name, lowerError string) bool {
 	if c.Kind == ChangeTotal {
 		return true
 	}
-	words := nameWords(c.Parameter + "_" + c.FromName)
+	words := nameWords(name)
 	for _, d := range []string{c.From, c.To} {
 		if !Particular(d) && len(d) < 40 {
 			words = append(words, nameWords(strings.Trim(d, "<>"))...)
@@ -422,6 +428,14 @@ func nameWords(name string) []string {
 }
 
 var regexpCamel = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+
+// lastName is the end of a path: amount of lines[].amount.
+func lastName(path string) string {
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[i+1:]
+	}
+	return path
+}
 
 func parentPath(path string) string {
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
@@ -504,7 +518,7 @@ func changeAt(path string, old, now []leaf, named []float64) Change {
 		switch {
 		case fromDate != "" && toDate != "" && fromDate != toDate:
 			c.Kind, c.From, c.To = ChangeFormat, fromDate, toDate
-		case bareText(from.value) == bareText(to.value) && bareText(to.value) != "" && writtenAs(from.value) != writtenAs(to.value):
+		case bareText(from.value) == bareText(to.value) && bareText(to.value) != "" && writtenAs(from.value) != writtenAs(to.value) && utf8.RuneCountInString(writtenAs(to.value)) <= maxWritten:
 			c.Kind, c.From, c.To = ChangeFormat, writtenAs(from.value), writtenAs(to.value)
 		case fromClauses != "" && toClauses != "" && fromClauses != toClauses:
 			c.Kind = ChangeClauses
@@ -549,12 +563,15 @@ func clauseChange(from, to string) (gone, come string) {
 // bareText leaves of a value only letters and digits, to see that two are the same but for their writing.
 func bareText(s string) string {
 	return strings.ToLower(strings.Map(func(r rune) rune {
-		if r == '_' || r < utf8.RuneSelf && !('0' <= r && r <= '9' || 'a' <= r|0x20 && r|0x20 <= 'z') {
+		if r == '_' || r < utf8.RuneSelf && !wordRune(r) {
 			return -1
 		}
 		return r
 	}, s))
 }
+
+// maxWritten is how long the form of a value may be to be shown, in runes: a longer one is no form but a text.
+const maxWritten = 20
 
 // writtenAs shows how a value is written: letters as a, digits as 9, signs as they are.
 func writtenAs(s string) string {

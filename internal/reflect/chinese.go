@@ -86,7 +86,7 @@ func (c chinese) instruction(f memory.Finding) []string {
 		}
 		return []string{out}
 	case len(f.Before) > 0:
-		return []string{"先调用 " + names(f.Before), "再以相同参数重新调用"}
+		return []string{"先调用 " + names(f.Before)}
 	}
 	for _, change := range telling(f.Changes) {
 		do = append(do, c.change(change))
@@ -206,6 +206,9 @@ func (c chinese) lesson(f memory.Finding, do []string) string {
 	}
 	switch f.Kind {
 	case memory.FindingRepaired:
+		if ahead(f) {
+			return "调用 " + tool + " 时，" + what + "；否则它会" + quote + "。这样做之后调用成功。"
+		}
 		return "当 " + tool + " " + quote + "时，" + what + "：这样做之后调用成功。"
 	case memory.FindingUnrepaired, memory.FindingRepeated:
 		out := "调用 " + tool + " 之前，" + what + "：它曾" + quote

@@ -424,7 +424,7 @@ func byModel(m Model) string { return "llm:" + m.Name() }
 func shares(text, value string) bool {
 	text = strings.ToLower(text)
 	words, hit := 0, 0
-	for _, w := range strings.Fields(strings.ToLower(value)) {
+	for w := range strings.FieldsSeq(strings.ToLower(value)) {
 		w = strings.Trim(w, ".,;:!?'\"")
 		if w == "" {
 			continue

@@ -96,7 +96,7 @@ func (e english) instruction(f memory.Finding) []string {
 		}
 		return []string{out + " instead"}
 	case len(f.Before) > 0:
-		return []string{"call " + names(f.Before) + " first", "then make the same call again"}
+		return []string{"call " + names(f.Before) + " first"}
 	}
 	for _, c := range telling(f.Changes) {
 		do = append(do, e.change(c))
@@ -125,7 +125,7 @@ func (english) change(c memory.Change) string {
 	out := ""
 	switch c.Kind {
 	case memory.ChangeTotal:
-		return "choose the values of " + p + " so that they add up exactly to the total that the error names"
+		return "make the values of " + p + " add up exactly to the total, which the error names"
 	case memory.ChangeRenamed:
 		return "name the parameter " + p + ", not `" + c.FromName + "`"
 	case memory.ChangeType:
@@ -187,7 +187,7 @@ func (english) unrepaired(f memory.Finding) []string {
 	case len(f.Uneven) == 2:
 		do = append(do, "give `"+f.Uneven[0]+"` and `"+f.Uneven[1]+"` the same number of entries")
 	case f.Total != "":
-		do = append(do, "make the values of "+path(f.Total)+" add up exactly to the total that the error names")
+		do = append(do, "make the values of "+path(f.Total)+" add up exactly to the total, which the error names")
 	case f.Look != "" && f.CauseClass == memory.CauseInformation:
 		do = append(do, "look up what it needs with `"+f.Look+"`")
 	case f.Look != "":
@@ -218,11 +218,12 @@ func (e english) lesson(f memory.Finding, do []string) string {
 		if quote == "" {
 			quote = " fails"
 		}
+		if ahead(f) {
+			return "When calling " + tool + ", " + what + "; otherwise it" + strings.TrimSuffix(quote, ".") + ". The call that did so worked."
+		}
 		end := "; the call that did so worked."
 		if f.Instead != "" {
 			end = "; that worked."
-		} else if len(f.Before) > 0 {
-			end = "; it then worked."
 		}
 		return "When " + tool + quote + ", " + what + end
 	case memory.FindingUnrepaired, memory.FindingRepeated:

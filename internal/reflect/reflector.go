@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -353,13 +352,4 @@ func (r *Reflector) store(ctx context.Context, p Plan) error {
 		}
 	}
 	return r.indexing.put(ctx, snapshots, memories)
-}
-
-// sortedReasons lists what was dropped, for logs.
-func sortedReasons(dropped map[string]int) []string {
-	out := make([]string, 0, len(dropped))
-	for _, reason := range slices.Sorted(maps.Keys(dropped)) {
-		out = append(out, fmt.Sprintf("%s %d", reason, dropped[reason]))
-	}
-	return out
 }

@@ -75,6 +75,17 @@ func telling(changes []memory.Change) []memory.Change {
 	return out
 }
 
+// ahead reports a repair that can be made before the call fails: another form of the call, or another call before it.
+func ahead(f memory.Finding) bool {
+	if len(f.Before) > 0 {
+		return true
+	}
+	named := telling(f.Changes)
+	return len(named) > 0 && !slices.ContainsFunc(named, func(c memory.Change) bool {
+		return c.Kind == memory.ChangeValue || c.Kind == memory.ChangeCount || c.Source == memory.SourceError
+	})
+}
+
 // path names a parameter for a reader: payment_methods[].amount.
 func path(p string) string { return "`" + p + "`" }
 
