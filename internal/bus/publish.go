@@ -26,8 +26,8 @@ const (
 // it; neither publishing nor handling may change them.
 type Message struct {
 	Subject string
-	// ID is what the server recognises a duplicate by, for 2 minutes and
-	// over the whole stream. Empty: none is recognised.
+	// ID is what the server recognises a duplicate by, for 2 minutes (30 s on
+	// TRACES) and over the whole stream. Empty: none is recognised.
 	ID     string
 	Header map[string][]string
 	Data   []byte

@@ -32,8 +32,12 @@ const (
 	reflectPrefix    = subjectPrefix + "reflect."
 	deadLetterPrefix = subjectPrefix + "deadletter."
 
-	// duplicateWindow is how long the server remembers message ids.
+	// duplicateWindow is how long the server remembers message ids. Each
+	// takes about 170 bytes of its memory, which are too many for two minutes
+	// of trace events at full speed. Of those the record recognises a
+	// duplicate as well, so that a late one costs only its way there.
 	duplicateWindow   = 2 * time.Minute
+	traceWindow       = 30 * time.Second
 	deadLetterAge     = 30 * 24 * time.Hour
 	defaultTraces     = 1 << 30
 	writesBytes       = 256 << 20
@@ -121,6 +125,9 @@ func streams(cfg StreamConfig) []jetstream.StreamConfig {
 		all[i].Storage = jetstream.FileStorage
 		all[i].Replicas = cfg.Replicas
 		all[i].Duplicates = duplicateWindow
+		if all[i].Name == StreamTraces {
+			all[i].Duplicates = traceWindow
+		}
 	}
 	return all
 }
