@@ -50,15 +50,15 @@ func daemon(t *testing.T, w *world, change func(*mcpserver.HTTPOptions)) string 
 	return server.URL + mcpserver.Path
 }
 
-func handler(t testing.TB, w *world, change func(*mcpserver.HTTPOptions)) http.Handler {
-	t.Helper()
-	o := mcpserver.HTTPOptions{Server: newServer(t, w), Logger: slog.New(slog.DiscardHandler), Authenticator: twoTenants()}
+func handler(tb testing.TB, w *world, change func(*mcpserver.HTTPOptions)) http.Handler {
+	tb.Helper()
+	o := mcpserver.HTTPOptions{Server: newServer(tb, w), Logger: slog.New(slog.DiscardHandler), Authenticator: twoTenants()}
 	if change != nil {
 		change(&o)
 	}
 	h, err := mcpserver.NewHTTPHandler(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return h
 }

@@ -212,11 +212,11 @@ func (w *world) options() mcpserver.Options {
 	}
 }
 
-func newServer(t testing.TB, w *world) *mcpserver.Server {
-	t.Helper()
+func newServer(tb testing.TB, w *world) *mcpserver.Server {
+	tb.Helper()
 	s, err := mcpserver.New(w.options())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -243,12 +243,12 @@ func inMemory(t *testing.T, s *mcpserver.Server, set mcpserver.Toolset, who mcps
 	return session
 }
 
-func connect(t testing.TB, transport mcp.Transport) *mcp.ClientSession {
-	t.Helper()
+func connect(tb testing.TB, transport mcp.Transport) *mcp.ClientSession {
+	tb.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := client.Connect(context.WithoutCancel(t.Context()), transport, nil)
+	session, err := client.Connect(context.WithoutCancel(tb.Context()), transport, nil)
 	if err != nil {
-		t.Fatalf("connect: %v", err)
+		tb.Fatalf("connect: %v", err)
 	}
 	return session
 }

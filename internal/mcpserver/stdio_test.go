@@ -35,8 +35,8 @@ func nowhere(t *testing.T) string {
 }
 
 // program is the test program in a role.
-func program(t testing.TB, role string, environment ...string) *exec.Cmd {
-	t.Helper()
+func program(tb testing.TB, role string, environment ...string) *exec.Cmd {
+	tb.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), roleVariable+"="+role), environment...)
 	return cmd
