@@ -136,8 +136,17 @@ func (b *eventBinding) bind(e events.Event) []any {
 		at   int
 		text string
 	}{
-		{0, e.Namespace}, {4, string(e.Kind)}, {5, e.AgentID}, {10, r.taskType}, {13, r.role}, {16, r.tool}, {17, r.actor},
-		{19, r.status}, {20, r.errorType}, {25, r.confirmedBy}, {26, r.feedbackKind},
+		{0, e.Namespace},
+		{4, string(e.Kind)},
+		{5, e.AgentID},
+		{10, r.taskType},
+		{13, r.role},
+		{16, r.tool},
+		{17, r.actor},
+		{19, r.status},
+		{20, r.errorType},
+		{25, r.confirmedBy},
+		{26, r.feedbackKind},
 	} {
 		b.values[column.at] = b.value(column.text)
 	}
