@@ -48,7 +48,7 @@ func (in inducer) tasks(ctx context.Context, w *work) (types map[string][]digest
 		if err != nil {
 			return nil, 0, fmt.Errorf("read tasks: %w", err)
 		}
-		if d, usable := digestOf(t); usable {
+		if d, usable := digestOf(t); usable && t.TaskType != "" {
 			types[t.TaskType] = append(types[t.TaskType], d)
 			read++
 		}

@@ -189,10 +189,17 @@ func (m *merger) links(ctx context.Context, w *work, ids []string) (graph, error
 		case r.Kind == memory.RelationContradicts:
 			g.contradictions[[2]string{r.FromID, r.ToID}] = true
 		case r.Kind != memory.RelationMergedInto:
-		case r.Removed && !strings.HasPrefix(r.Writer, "consolidate/"):
-			g.apart[[2]string{r.FromID, r.ToID}] = true
 		case !r.Removed:
 			g.into[r.FromID], g.weight[r.FromID] = r.ToID, r.Weight
+		}
+	}
+	removed, err := w.record.RemovedRelations(ctx, w.namespace, ids)
+	if err != nil {
+		return g, fmt.Errorf("read removed relations: %w", err)
+	}
+	for _, r := range removed {
+		if r.Kind == memory.RelationMergedInto && r.Writer != writer(JobMerge) {
+			g.apart[[2]string{r.FromID, r.ToID}] = true
 		}
 	}
 	return g, nil
@@ -342,12 +349,12 @@ func support(confidence float64, reasons []string, voices int) (after float64, b
 func snapshotVoices(group []memory.Snapshot) int {
 	agents, goals, copies := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, s := range group {
-		print := strings.Join([]string{s.AgentID, s.Decision.ToolSelected, string(s.Decision.Parameters), s.Outcome.ErrorMessage}, "\x00")
+		same := strings.Join([]string{s.AgentID, s.Decision.ToolSelected, string(s.Decision.Parameters), s.Outcome.ErrorMessage}, "\x00")
 		agents[s.AgentID] = true
-		if copies[print] {
+		if copies[same] {
 			continue
 		}
-		copies[print] = true
+		copies[same] = true
 		goals[s.GoalID] = true
 	}
 	return max(len(agents), len(goals))

@@ -69,6 +69,10 @@ type digest struct {
 	failed    bool
 	confirmed bool
 	outage    bool
+	// shapes are those of the parameters of each step, read once.
+	shapes []map[string]string
+	// signatures are those of failed steps, and empty for outages, which are nobody's fault.
+	signatures []string
 	// copy marks a task that another one of the same agent equals, step by step and in its outcome: it is heard once.
 	copy bool
 }
@@ -79,10 +83,16 @@ func digestOf(t memory.Task) (d digest, usable bool) {
 		return digest{}, false
 	}
 	d = digest{Task: t, failed: t.Status == events.StatusFailure, confirmed: t.Certainty == memory.CertaintyConfirmed}
+	d.shapes, d.signatures = make([]map[string]string, len(d.Steps)), make([]string, len(d.Steps))
 	for i := range d.Steps {
 		s := &d.Steps[i]
+		d.shapes[i] = memory.Shape(s.Parameters)
 		s.Result, s.Reasoning = "", "" // not needed, and most of the memory
-		d.outage = d.outage || isOutage(*s)
+		if isOutage(*s) {
+			d.outage = true
+			s.Status = events.StatusUnknown // It says nothing of the call.
+		}
+		d.signatures[i] = memory.StepSignature(*s)
 	}
 	return d, true
 }
@@ -111,9 +121,9 @@ func markCopies(tasks []digest) {
 	})
 	seen := map[string]bool{}
 	for i := range tasks {
-		print := tasks[i].fingerprint()
-		tasks[i].copy = seen[print] && len(tasks[i].Steps) > 0
-		seen[print] = true
+		same := tasks[i].fingerprint()
+		tasks[i].copy = seen[same] && len(tasks[i].Steps) > 0
+		seen[same] = true
 	}
 }
 
@@ -132,8 +142,10 @@ type pattern struct {
 	supporting, refuting []int
 	evidence             []string
 	goals, voices        int
-	lift, low            float64
-	chance, least        float64
+	// expected is how many of the matching tasks would have failed if they failed as often as the others.
+	expected      float64
+	lift, low     float64
+	chance, least float64
 	// matched are all tasks that match, by index, with their vote.
 	matched map[int]bool
 }
@@ -144,7 +156,10 @@ func (p *pattern) id(namespace, taskType string) string {
 
 // accepted reports whether a pattern is a rule, given the limit of its family.
 func (p *pattern) accepted(limit float64) bool {
-	return p.low > 1 && p.chance <= limit && p.goals >= minGoals && p.voices >= minVoices && len(p.supporting) >= candidateTasks
+	if p.kind == memory.RuleCall && len(p.supporting) < len(p.refuting) {
+		return false // A warning that is mostly wrong is not read.
+	}
+	return p.low > 1 && p.chance <= limit && p.goals >= minGoals && p.voices >= minVoices && len(p.supporting) >= candidateTasks && len(p.evidence) > 0
 }
 
 // shown reports whether a task was shown a rule, so that it says nothing about how often things go wrong by themselves.
@@ -210,6 +225,11 @@ func (p *pattern) measure(namespace, taskType string, tasks []digest) {
 			p.refuting = append(p.refuting, b.index)
 		}
 	}
+	for _, c := range p.contrasts {
+		if c.Other > 0 && (!p.family.byGoal() || c.Informative()) {
+			p.expected += float64(c.Matching) * float64(c.OtherFailed) / float64(c.Other)
+		}
+	}
 	p.goals, p.voices = independent(tasks, p.supporting)
 	p.lift, p.low = memory.Lift(p.contrasts...)
 	p.chance, p.least = memory.Chance(p.contrasts...)
@@ -233,11 +253,11 @@ func (p *pattern) vote(d digest) (match, matchFailed, other, otherFailed bool, e
 		return true, d.failed, false, false, p.taskEvent(d)
 	}
 	for i, s := range d.Steps {
-		if s.Tool != p.predicate.Call || isOutage(s) {
+		if s.Tool != p.predicate.Call || s.Status == events.StatusUnknown {
 			continue
 		}
-		failed := s.Status == events.StatusFailure && memory.StepSignature(s) == p.signature
-		if p.predicate.HoldsForCall(d.Steps, i) {
+		failed := d.signatures[i] == p.signature
+		if p.predicate.HoldsForCall(s.Tool, d.shapes[i], d.Steps[:i]) {
 			if failed && !matchFailed || event == "" {
 				event = s.EventID
 			}
@@ -252,9 +272,9 @@ func (p *pattern) vote(d digest) (match, matchFailed, other, otherFailed bool, e
 // taskEvent is the event that shows that a task matches; for something left out it is its last step.
 func (p *pattern) taskEvent(d digest) string {
 	c := p.predicate.All[0]
-	for _, s := range d.Steps {
+	for i, s := range d.Steps {
 		switch {
-		case p.signature != "" && (s.Tool != p.tool || memory.StepSignature(s) != p.signature):
+		case p.signature != "" && (s.Tool != p.tool || d.signatures[i] != p.signature):
 		case c.Is == memory.ConditionUnused:
 		case s.Tool == cmp.Or(c.Then, c.Tool):
 			return s.EventID
@@ -377,9 +397,9 @@ func failures(tasks []digest) []failure {
 			continue
 		}
 		here := map[failure]bool{}
-		for _, s := range d.Steps {
-			if signature := memory.StepSignature(s); signature != "" && s.Tool != "" && !isOutage(s) {
-				here[failure{s.Tool, signature}] = true
+		for i, s := range d.Steps {
+			if d.signatures[i] != "" && s.Tool != "" {
+				here[failure{s.Tool, d.signatures[i]}] = true
 			}
 		}
 		for f := range here {
@@ -426,9 +446,9 @@ func callPatterns(tasks []digest) []*pattern {
 				continue
 			}
 			done := map[string]bool{}
-			for _, s := range d.Steps {
-				if s.Tool == f.tool && memory.StepSignature(s) == f.signature {
-					shape := memory.Shape(s.Parameters)
+			for i, s := range d.Steps {
+				if s.Tool == f.tool && d.signatures[i] == f.signature {
+					shape := d.shapes[i]
 					for _, tool := range preconditions {
 						if !done[tool] {
 							add(d.TaskID, memory.Condition{Is: memory.ConditionWithout, Tool: tool})
@@ -471,9 +491,9 @@ func beforeSuccess(tasks []digest, tool string) (tools, paths []string) {
 			continue
 		}
 		done, counted := map[string]bool{}, map[string]bool{}
-		for _, s := range d.Steps {
+		for i, s := range d.Steps {
 			if s.Tool == tool {
-				for path := range memory.Shape(s.Parameters) {
+				for path := range d.shapes[i] {
 					seen[path] = true
 				}
 				if s.Status == events.StatusSuccess {

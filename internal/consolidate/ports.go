@@ -24,7 +24,7 @@ type RunLog interface {
 	InsertRun(ctx context.Context, run memory.Run) error
 	// LastRun gives the latest committed run of a job for a namespace; found is false where there is none.
 	LastRun(ctx context.Context, job, namespace string) (run memory.Run, found bool, err error)
-	// RunningRuns lists all runs whose state is running.
+	// RunningRuns lists all runs whose newest state is running.
 	RunningRuns(ctx context.Context) ([]memory.Run, error)
 }
 
@@ -45,6 +45,8 @@ type Record interface {
 	Namespaces(ctx context.Context) ([]string, error)
 	// Tasks yields tasks with their steps; an error comes once, as the last.
 	Tasks(ctx context.Context, f memory.TaskFilter) iter.Seq2[memory.Task, error]
+	// RemovedRelations gives the relations from or to the items that somebody removed and nobody made again.
+	RemovedRelations(ctx context.Context, namespace string, ids []string) ([]memory.Relation, error)
 	// ItemVectors gives the newest vector of each item under a model; items without one are left out.
 	ItemVectors(ctx context.Context, namespace, model string, ids []string) (map[string][]float32, error)
 }

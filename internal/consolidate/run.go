@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
@@ -40,7 +41,7 @@ func newWork(record Record, lease Lease, clock func() time.Time, holder, job, na
 		run: memory.Run{
 			Job: job, Namespace: namespace, Version: versionRunning, Status: memory.RunRunning, Fence: lease.Fence(), Holder: holder,
 			StartedAt: started, Counts: map[string]uint64{},
-			RunID: memory.HashID("run", job, namespace, fmt.Sprint(lease.Fence()), fmt.Sprint(clock().UnixNano())),
+			RunID: memory.HashID("run", job, namespace, strconv.FormatUint(lease.Fence(), 10), strconv.FormatInt(clock().UnixNano(), 10)),
 		},
 	}
 }

@@ -218,7 +218,7 @@ func (s *Scheduler) lead(ctx context.Context, lease Lease, orders <-chan order) 
 func (s *Scheduler) runOrder(ctx context.Context, lease Lease, o order) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(o.ctx, func() { cancel(context.Cause(o.ctx)) })()
+	defer context.AfterFunc(o.ctx, func() { cancel(context.Cause(o.ctx)) })() //nolint:contextcheck // it ends with whichever of the two ends first
 	return s.runJob(ctx, lease, o.job)
 }
 

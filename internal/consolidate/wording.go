@@ -80,23 +80,16 @@ func word(r *memory.Rule, p *pattern, tasks []digest, lesson string) {
 	if failures > 0 {
 		r.Importance = round(0.5 + 0.5*min(1, float64(len(p.supporting))/float64(failures)))
 	}
-	others := 0
-	othersFailed := 0
-	for _, c := range p.contrasts {
-		if !p.family.byGoal() || c.Informative() {
-			others, othersFailed = others+c.Other, othersFailed+c.OtherFailed
-		}
-	}
-	r.ConfidenceReasons = []string{fmt.Sprintf("failed in %d of %d tasks, without it in %d of %d; %d goals, %d independent voices",
-		r.Support, r.Support+r.Refute, othersFailed, others, r.Goals, r.Voices)}
+	r.ConfidenceReasons = []string{fmt.Sprintf("failed in %d of %d tasks, where the others let expect %.1f; %d goals, %d independent voices",
+		r.Support, r.Support+r.Refute, p.expected, r.Goals, r.Voices)}
 	var goals []string
 	for _, i := range p.supporting {
 		goals = append(goals, tasks[i].Goal)
 	}
-	t := texts{p: p, c: p.predicate.All[0], error: quoted(p, tasks), counts: r.ConfidenceReasons[0], taskType: r.TaskType}
+	t := texts{p: p, c: p.predicate.All[0], error: quoted(p, tasks), counts: fmt.Sprintf("%d of %d tasks; by the others %.1f were to be expected", r.Support, r.Support+r.Refute, p.expected), taskType: r.TaskType}
 	t.changed, t.inserted = repairs(p, tasks)
 	if memory.LanguageOf(goals...) == memory.LanguageChinese {
-		t.counts = fmt.Sprintf("%d 个任务中有 %d 个失败，否则 %d 个中有 %d 个", r.Support+r.Refute, r.Support, others, othersFailed)
+		t.counts = fmt.Sprintf("%d 个任务中有 %d 个如此，按其余任务预期为 %.1f 个", r.Support+r.Refute, r.Support, p.expected)
 		r.Rule, r.Condition, r.Action, r.DoesNotApplyWhen = t.chinese()
 	} else {
 		r.Rule, r.Condition, r.Action, r.DoesNotApplyWhen = t.english()
@@ -115,8 +108,8 @@ func quoted(p *pattern, tasks []digest) string {
 		return ""
 	}
 	for _, i := range p.supporting {
-		for _, s := range tasks[i].Steps {
-			if s.Tool == p.tool && memory.StepSignature(s) == p.signature {
+		for j, s := range tasks[i].Steps {
+			if s.Tool == p.tool && tasks[i].signatures[j] == p.signature {
 				message := strings.TrimPrefix(cmp.Or(s.ErrorMessage, s.ErrorType), "Error: ")
 				first, _, _ := strings.Cut(message, "\n")
 				return events.CutText(memory.AbstractError(first), 160)
@@ -134,7 +127,12 @@ func repairs(p *pattern, tasks []digest) (changed, inserted []string) {
 	}
 	paths, tools := map[string]int{}, map[string]int{}
 	for _, d := range tasks {
-		at := slices.IndexFunc(d.Steps, func(s memory.Step) bool { return s.Tool == p.tool && memory.StepSignature(s) == p.signature })
+		at := -1
+		for i, s := range d.Steps {
+			if at < 0 && s.Tool == p.tool && d.signatures[i] == p.signature {
+				at = i
+			}
+		}
 		if at < 0 || d.copy {
 			continue
 		}
@@ -178,7 +176,7 @@ func (t texts) english() (rule, condition, action, unless string) {
 		return fmt.Sprintf("%s fails with “%s” when %s has not succeeded before (%s).", tool, t.error, t.c.Tool, t.counts),
 			fmt.Sprintf("about to call %s, and no call of %s has succeeded in this task", tool, t.c.Tool),
 			fmt.Sprintf("Call %s first, and use what it returns.", t.c.Tool),
-			fmt.Sprintf("%s has succeeded earlier in the task", t.c.Tool)
+			t.c.Tool + " has succeeded earlier in the task"
 	case memory.ConditionPresent:
 		return fmt.Sprintf("%s with the parameter %s fails with “%s” (%s).", tool, t.c.Path, t.error, t.counts),
 			fmt.Sprintf("about to call %s with %s", tool, t.c.Path), fmt.Sprintf("Leave %s out.", t.c.Path), t.c.Path + " is not given"
@@ -199,15 +197,15 @@ func (t texts) english() (rule, condition, action, unless string) {
 		}
 		return rule, fmt.Sprintf("about to call %s, or it has just failed with “%s”", tool, t.error),
 			t.repair(fmt.Sprintf("Check what “%s” is about before calling %s, and do not repeat the call as it is.", t.error, tool)),
-			fmt.Sprintf("%s is not called", tool)
+			tool + " is not called"
 	case memory.ConditionUsed:
 		return fmt.Sprintf("Of tasks with the same goal, those that call %s fail more often (%s).", tool, t.counts),
-			fmt.Sprintf("about to call %s", tool), fmt.Sprintf("Make sure that %s is what the goal and its conditions ask for; tasks that succeeded did without it.", tool),
+			"about to call " + tool, fmt.Sprintf("Make sure that %s is what the goal and its conditions ask for; tasks that succeeded did without it.", tool),
 			"the goal cannot be reached without it"
 	case memory.ConditionUnused:
 		return fmt.Sprintf("Of tasks with the same goal, those that never call %s fail more often (%s).", tool, t.counts),
 			fmt.Sprintf("about to act or to end, and %s was not called in this task", tool),
-			fmt.Sprintf("Call %s, as the tasks that succeeded did.", tool), fmt.Sprintf("%s was called already", tool)
+			fmt.Sprintf("Call %s, as the tasks that succeeded did.", tool), tool + " was called already"
 	case memory.ConditionOrder:
 		return fmt.Sprintf("Of tasks with the same goal, those that call %s only after %s fail more often (%s).", t.c.Then, t.c.Tool, t.counts),
 			fmt.Sprintf("about to call %s after %s", t.c.Then, t.c.Tool),
@@ -233,7 +231,7 @@ func (t texts) chinese() (rule, condition, action, unless string) {
 	switch t.c.Is {
 	case memory.ConditionWithout:
 		return fmt.Sprintf("如果之前没有成功调用 %s，%s 会以“%s”失败（%s）。", t.c.Tool, tool, t.error, t.counts),
-			fmt.Sprintf("准备调用 %s，而本任务中尚未成功调用 %s", tool, t.c.Tool), fmt.Sprintf("先调用 %s，并使用其返回结果。", t.c.Tool), fmt.Sprintf("之前已成功调用 %s", t.c.Tool)
+			fmt.Sprintf("准备调用 %s，而本任务中尚未成功调用 %s", tool, t.c.Tool), fmt.Sprintf("先调用 %s，并使用其返回结果。", t.c.Tool), "之前已成功调用 " + t.c.Tool
 	case memory.ConditionPresent:
 		return fmt.Sprintf("带参数 %s 调用 %s 会以“%s”失败（%s）。", t.c.Path, tool, t.error, t.counts),
 			fmt.Sprintf("准备带 %s 调用 %s", t.c.Path, tool), fmt.Sprintf("不要传 %s。", t.c.Path), "未传 " + t.c.Path
@@ -252,13 +250,13 @@ func (t texts) chinese() (rule, condition, action, unless string) {
 			rule = fmt.Sprintf("%s 出现“%s”且未修复的任务多以失败告终（%s）。", tool, t.error, t.counts)
 		}
 		return rule, fmt.Sprintf("准备调用 %s，或它刚以“%s”失败", tool, t.error),
-			t.repairChinese(fmt.Sprintf("调用 %s 之前先核对“%s”所指的内容，不要原样重复调用。", tool, t.error)), fmt.Sprintf("不调用 %s", tool)
+			t.repairChinese(fmt.Sprintf("调用 %s 之前先核对“%s”所指的内容，不要原样重复调用。", tool, t.error)), "不调用 " + tool
 	case memory.ConditionUsed:
-		return fmt.Sprintf("同一目标的任务中，调用 %s 的更常失败（%s）。", tool, t.counts), fmt.Sprintf("准备调用 %s", tool),
+		return fmt.Sprintf("同一目标的任务中，调用 %s 的更常失败（%s）。", tool, t.counts), "准备调用 " + tool,
 			fmt.Sprintf("先确认目标及其条件确实需要 %s；成功的任务没有调用它。", tool), "不调用它就无法达成目标"
 	case memory.ConditionUnused:
-		return fmt.Sprintf("同一目标的任务中，从不调用 %s 的更常失败（%s）。", tool, t.counts), fmt.Sprintf("准备行动或结束，而本任务尚未调用 %s", tool),
-			fmt.Sprintf("像成功的任务那样调用 %s。", tool), fmt.Sprintf("已调用 %s", tool)
+		return fmt.Sprintf("同一目标的任务中，从不调用 %s 的更常失败（%s）。", tool, t.counts), "准备行动或结束，而本任务尚未调用 " + tool,
+			fmt.Sprintf("像成功的任务那样调用 %s。", tool), "已调用 " + tool
 	case memory.ConditionOrder:
 		return fmt.Sprintf("同一目标的任务中，在 %s 之后才调用 %s 的更常失败（%s）。", t.c.Tool, t.c.Then, t.counts),
 			fmt.Sprintf("准备在 %s 之后调用 %s", t.c.Tool, t.c.Then), fmt.Sprintf("像成功的任务那样，在 %s 之前调用 %s，或不调用。", t.c.Tool, t.c.Then), fmt.Sprintf("%s 在 %s 之前已调用", t.c.Then, t.c.Tool)

@@ -79,71 +79,69 @@ func Compare(a, b Statement, similarity float64, t Thresholds) Likeness {
 		return LikenessSame
 	case opposed(a.Lesson, b.Lesson):
 		return LikenessOpposed
-	case similarity >= t.Duplicate && sameMarks(a.Lesson, b.Lesson):
+	case similarity >= t.Duplicate && !toldApart(a.Lesson, b.Lesson):
 		return LikenessSame
 	default:
 		return LikenessRelated
 	}
 }
 
-// agree reports that two conditions are the same: the same marks, and at least half of the other words. A statement that
-// applies always is not one that applies sometimes.
+// agree reports that two conditions are the same: nothing in them tells them apart, and most of the words are shared. A
+// statement that applies always is not one that applies sometimes.
 func agree(a, b string) bool {
-	x, y := bareText(a), bareText(b)
-	if x == y {
+	if bareText(a) == bareText(b) {
 		return true
 	}
-	return x != "" && y != "" && sameMarks(a, b) && overlap(words(a), words(b)) >= 0.5
+	return bareText(a) != "" && bareText(b) != "" && !toldApart(a, b) && overlap(words(a), words(b)) >= 0.7
 }
 
 var (
 	markWord = regexp.MustCompile(`[A-Za-z]+(?:[_.][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+|<[a-z_ ]+>|\d+(?:[.,]\d+)*`)
 	negation = regexp.MustCompile(`(?i)\b(?:not|no|never|without|cannot|none|neither|nor|avoid|don't|doesn't|isn't|aren't|won't|can't|mustn't|shouldn't|didn't)\b|[不没無无未勿莫]|别|禁止|避免`)
 	// directions are pairs of words that turn a statement round.
-	directions = []*regexp.Regexp{
-		regexp.MustCompile(`(?i)\bbefore\b|\bfirst\b|之前|先`), regexp.MustCompile(`(?i)\bafter\b|\bthen\b|之后|后`),
-		regexp.MustCompile(`(?i)\b(?:add|include|append)\b|添加|增加`), regexp.MustCompile(`(?i)\b(?:remove|omit|drop|exclude|delete)\b|删除|去掉|省略`),
-		regexp.MustCompile(`(?i)\b(?:increase|raise|more|larger|higher|above|over|longer)\b|提高|增大|更多|更大|高于`),
-		regexp.MustCompile(`(?i)\b(?:decrease|lower|reduce|fewer|less|smaller|below|under|shorter)\b|降低|减小|减少|更少|更小|低于`),
-		regexp.MustCompile(`(?i)\b(?:enable|allow|on|start|open)\b|启用|允许|开启`), regexp.MustCompile(`(?i)\b(?:disable|forbid|off|stop|close)\b|禁用|关闭`),
-		regexp.MustCompile(`(?i)\balways\b|总是|必须`), regexp.MustCompile(`(?i)\bonly\b|只`),
+	directions = [][2]*regexp.Regexp{
+		{regexp.MustCompile(`(?i)\bbefore\b|\bfirst\b|之前|先`), regexp.MustCompile(`(?i)\bafter\b|之后|后`)},
+		{regexp.MustCompile(`(?i)\b(?:add|include|append)\b|添加|增加`), regexp.MustCompile(`(?i)\b(?:remove|omit|drop|exclude|delete)\b|删除|去掉|省略`)},
+		{
+			regexp.MustCompile(`(?i)\b(?:increase|raise|more|larger|higher|above|over|longer)\b|提高|增大|更多|更大|高于`),
+			regexp.MustCompile(`(?i)\b(?:decrease|lower|reduce|fewer|less|smaller|below|under|shorter)\b|降低|减小|减少|更少|更小|低于`),
+		},
+		{regexp.MustCompile(`(?i)\b(?:enable|allow|start|open)\b|启用|允许|开启`), regexp.MustCompile(`(?i)\b(?:disable|forbid|stop|close)\b|禁用|关闭`)},
 	}
 )
 
-// marks are what makes two texts of the same words say different things: names of parameters, numbers, directions.
+// marks are the names of parameters and the numbers in a text.
 func marks(text string) []string {
 	out := markWord.FindAllString(text, -1)
-	for i, d := range directions {
-		if d.MatchString(text) {
-			out = append(out, "\x00"+string(rune('a'+i)))
-		}
-	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-func negated(text string) bool { return len(negation.FindAllString(text, -1))%2 == 1 }
-
-func sameMarks(a, b string) bool { return negated(a) == negated(b) && slices.Equal(marks(a), marks(b)) }
-
-// opposed reports that two texts have most of their words in common and differ in a negation, or in the one word that
-// gives the direction.
-func opposed(a, b string) bool {
-	if overlap(words(a), words(b)) < 0.6 {
-		return false
-	}
+// turned reports that one of two texts is negated, or points in the other direction.
+func turned(a, b string) bool {
+	negated := func(text string) bool { return len(negation.FindAllString(text, -1))%2 == 1 }
 	if negated(a) != negated(b) {
 		return true
 	}
-	for i := 0; i+1 < len(directions)-2; i += 2 {
-		x, y := directions[i], directions[i+1]
-		ax, ay, bx, by := x.MatchString(a), y.MatchString(a), x.MatchString(b), y.MatchString(b)
-		if ax && !ay && by && !bx || ay && !ax && bx && !by {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(directions, func(d [2]*regexp.Regexp) bool {
+		ax, ay, bx, by := d[0].MatchString(a), d[1].MatchString(a), d[0].MatchString(b), d[1].MatchString(b)
+		return ax && !ay && by && !bx || ay && !ax && bx && !by
+	})
 }
+
+// toldApart reports that two texts of similar meaning say different things: they name different parameters or numbers,
+// one is turned round, or one word stands in the place of another while all others are the same.
+func toldApart(a, b string) bool {
+	if turned(a, b) || !slices.Equal(marks(a), marks(b)) {
+		return true
+	}
+	x, y := words(a), words(b)
+	both := inBoth(x, y)
+	return both >= 3 && len(x)-both == 1 && len(y)-both == 1
+}
+
+// opposed reports that two texts have most of their words in common, and one is the other turned round.
+func opposed(a, b string) bool { return overlap(words(a), words(b)) >= 0.6 && turned(a, b) }
 
 // words are the words of a text, and the signs of one that is written without spaces; words without meaning are left out.
 func words(text string) []string {
@@ -168,13 +166,18 @@ func overlap(a, b []string) float64 {
 	if len(a) == 0 && len(b) == 0 {
 		return 1
 	}
+	both := inBoth(a, b)
+	return float64(both) / float64(len(a)+len(b)-both)
+}
+
+func inBoth(a, b []string) int {
 	both := 0
 	for _, w := range a {
 		if _, in := slices.BinarySearch(b, w); in {
 			both++
 		}
 	}
-	return float64(both) / float64(len(a)+len(b)-both)
+	return both
 }
 
 // Stronger reports that the claim of a is to be believed over that of b: the better trusted, then the newer.

@@ -219,24 +219,23 @@ func hasPath(shape map[string]string, path string) bool {
 		return true
 	}
 	for p := range shape {
-		if strings.HasPrefix(p, path+".") || strings.HasPrefix(p, path+"[]") {
+		if rest, below := strings.CutPrefix(p, path); below && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "[]")) {
 			return true
 		}
 	}
 	return false
 }
 
-// HoldsForCall reports whether the predicate holds for step i of a task. It is false for one about tasks.
-func (p Predicate) HoldsForCall(steps []Step, i int) bool {
-	if p.Call == "" || steps[i].Tool != p.Call {
+// HoldsForCall reports whether the predicate holds for a call of tool whose parameters have this [Shape], after these
+// steps, which are all that came before it. It is false for one about tasks.
+func (p Predicate) HoldsForCall(tool string, shape map[string]string, earlier []Step) bool {
+	if p.Call == "" || tool != p.Call {
 		return false
 	}
-	shape := Shape(steps[i].Parameters)
-	earlier := steps[:i:i]
 	if earlier == nil {
 		earlier = []Step{}
 	}
-	return !slices.ContainsFunc(p.All, func(c Condition) bool { return c.applies(p.Call, shape, earlier) != AppliesYes })
+	return !slices.ContainsFunc(p.All, func(c Condition) bool { return c.applies(tool, shape, earlier) != AppliesYes })
 }
 
 // HoldsForTask reports whether the predicate holds for a whole task. It is false for one about calls.
