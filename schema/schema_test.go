@@ -93,8 +93,8 @@ func TestEveryEngineCanBeReplicated(t *testing.T) {
 	variant := schema.Variant{Replicated: true}
 	for _, m := range migrations {
 		for _, statement := range m.Statements {
-			if !strings.Contains(statement, "CREATE TABLE") || strings.Contains(statement, "\nENGINE = Null\n") {
-				continue // A table that keeps nothing has nothing to replicate.
+			if !strings.Contains(statement, "CREATE TABLE") {
+				continue
 			}
 			if got := variant.Render(statement); strings.Count(got, "ENGINE = Replicated") != 1 {
 				t.Errorf("%s: no replicated engine in %.80q", m.File(), got)

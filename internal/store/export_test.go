@@ -6,6 +6,12 @@ func (c *ClickHouse) SetMaxRead(bytes int) { c.maxRead = bytes }
 // IndexFromTheFirst makes the HNSW index before there is any entry, asks it always, and indexes each part at once.
 func (v *Vectors) IndexFromTheFirst() { v.indexFrom, v.indexParts = 0, true }
 
+// SetIndexFrom says from how many entries on the HNSW index is made and asked.
+func (v *Vectors) SetIndexFrom(entries uint64) { v.indexFrom = entries }
+
+// Table is the table of the model in use.
+func (v *Vectors) Table() string { return v.table }
+
 // WordsOf cuts a text into words.
 func WordsOf(text string) []string { return wordsOf(text) }
 

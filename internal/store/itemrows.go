@@ -13,41 +13,38 @@ import (
 
 func snapshotTable() itemTable {
 	return itemTable{
-		layer: memory.LayerSnapshot, name: "snapshots", id: "snapshot_id",
+		layer: memory.LayerSnapshot, name: "snapshots", id: "snapshot_id", time: "timestamp",
 		taskType: "task_type", taskID: "task_id", goalID: "goal_id", sessionID: "session_id", tool: "tool_selected", errorType: "error_type",
 		columns: `namespace, snapshot_id, task_revision, writer, writer_kind, seq, run_id, timestamp, agent_id, session_id, user_id, task_id,
 			goal_id, step, task_type, input_summary, available_tools, tool_selected, parameters, reasoning_path, outcome_status, error_type,
 			error_message, execution_time_ms, is_optimal, root_cause, root_cause_class, alternative, lesson, tags, applies_when, situation,
 			evidence, trust, confidence, confidence_reasons, importance, importance_reasons, status, status_reason, reflected_by, prompt_version`,
-		text: `concat(situation, '\n', lesson, '\n', applies_when, '\n', error_message, '\n', error_type, '\n', tool_selected, '\n', root_cause, '\n', alternative)`,
 	}
 }
 
 func memoryTable() itemTable {
 	return itemTable{
-		layer: memory.LayerMemory, name: "memories", id: "memory_id",
+		layer: memory.LayerMemory, name: "memories", id: "memory_id", time: "timestamp",
 		taskType: "task_type", taskID: "task_id", sessionID: "session_id", tool: "tool", errorType: "error_type", memoryType: "memory_type", entity: true,
 		columns: `namespace, memory_id, task_revision, writer, writer_kind, seq, run_id, timestamp, agent_id, session_id, user_id, task_id,
 			source_turn, memory_type, entity, entities, value, old_value, operation, content, task_type, tool, error_type, tags, valid_from,
 			valid_to, evidence, trust, confidence, confidence_reasons, importance, importance_reasons, status, status_reason, extracted_by,
 			prompt_version`,
-		text: `concat(content, '\n', entity, '\n', value, '\n', tool, '\n', error_type)`,
 	}
 }
 
 func ruleTable() itemTable {
 	return itemTable{
-		layer: memory.LayerRule, name: "rules", id: "rule_id", taskType: "task_type", tool: "tool",
+		layer: memory.LayerRule, name: "rules", id: "rule_id", time: "timestamp", taskType: "task_type", tool: "tool",
 		columns: `namespace, rule_id, task_revision, writer, writer_kind, seq, run_id, timestamp, task_type, kind, tool, error_signature, rule,
 			condition, action, does_not_apply_when, predicate, support, refute, lift, lift_low, goals, voices, pinned, tags, evidence, trust,
 			confidence, confidence_reasons, importance, importance_reasons, status, status_reason`,
-		text: `concat(rule, '\n', condition, '\n', action, '\n', tool, '\n', error_signature)`,
 	}
 }
 
 func summaryTable() itemTable {
 	return itemTable{
-		layer: memory.LayerSummary, name: "summaries", id: "session_id", taskID: "task_id", sessionID: "session_id",
+		layer: memory.LayerSummary, name: "summaries", id: "session_id", time: "timestamp", taskID: "task_id", sessionID: "session_id",
 		columns: `namespace, session_id, task_revision, writer, writer_kind, seq, run_id, timestamp, agent_id, user_id, task_id, goal, confirmed,
 			pending, summary, evidence, status, written_by`,
 	}

@@ -15,6 +15,7 @@ import (
 )
 
 var (
+	_ memory.ItemReader = (*ClickHouse)(nil)
 	_ memory.ItemWriter = (*ClickHouse)(nil)
 )
 
@@ -30,14 +31,12 @@ const idsPerQuery = 300
 type itemTable struct {
 	layer memory.Layer
 	name  string
-	// id is the column that names the item.
-	id string
+	// id is the column that names the item, and time the one by which items are ordered.
+	id, time string
 	// columns are written, in the order of the values; recorded_at is added on reading.
 	columns                                                          string
 	taskType, taskID, goalID, sessionID, tool, errorType, memoryType string
 	entity                                                           bool
-	// text is the expression that words are searched in; migration 0006 has the same.
-	text string
 }
 
 // versionKey names one write of an item: the sorting key of all four tables after the namespace.
@@ -234,8 +233,8 @@ func (table itemTable) currentQuery(f memory.ItemFilter, columns string) (query 
 				SELECT %[3]s, argMax((task_revision, writer, seq), `+currentOrder+`) AS current FROM %[2]s WHERE %[5]s GROUP BY %[3]s
 			)
 		)
-		ORDER BY timestamp%[6]s, %[3]s%[6]s LIMIT 1 BY %[3]s`,
-		columns, table.name, table.id, here.and(&passes), inner, direction)
+		ORDER BY %[7]s%[6]s, %[3]s%[6]s LIMIT 1 BY %[3]s`,
+		columns, table.name, table.id, here.and(&passes), inner, direction, table.time)
 	if f.Limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", f.Limit)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// fewCandidates is how many items are looked at at least, and manyCandidates at most, to find the best of a question.
+	// fewCandidates and manyCandidates are the least and the largest number of items that are looked at to find the best of a question.
 	fewCandidates  = 60
 	manyCandidates = 1000
 	// commonShare is in what share of the items a word must be to be too common to find items by: it would find so many
@@ -52,12 +52,8 @@ func (c *ClickHouse) Lexical(ctx context.Context, q memory.LexicalQuery) ([]memo
 		if err != nil {
 			return nil, err
 		}
-		n := 0
-		for _, of := range ids {
-			n += len(of)
-		}
 		// Of what was found by words of older versions some may have dropped out.
-		if len(found) >= q.Limit || n < most || most >= manyCandidates {
+		if len(found) >= q.Limit || len(ids) < most || most >= manyCandidates {
 			return found[:min(len(found), q.Limit)], nil
 		}
 	}
@@ -153,11 +149,10 @@ func (c *ClickHouse) weigh(ctx context.Context, q memory.LexicalQuery, words []s
 	return w, nil
 }
 
-// withWords finds the items with the weightiest words, by layer.
-func (c *ClickHouse) withWords(ctx context.Context, q memory.LexicalQuery, w weights, limit int) (map[memory.Layer][]string, error) {
-	out := map[memory.Layer][]string{}
+// withWords finds the items with the weightiest words.
+func (c *ClickHouse) withWords(ctx context.Context, q memory.LexicalQuery, w weights, limit int) ([]string, error) {
 	if len(w.finding) == 0 {
-		return out, nil
+		return nil, nil
 	}
 	where := wordQuery(q).conditions()
 	where.addIf(true, "term IN ?", w.finding)
@@ -166,50 +161,45 @@ func (c *ClickHouse) withWords(ctx context.Context, q memory.LexicalQuery, w wei
 		each[i] = w.of[word]
 	}
 	// Equal rows that are not merged yet must not count twice.
-	query := fmt.Sprintf(`SELECT item_id, layer FROM (
-			SELECT item_id, any(item_terms.layer) AS layer, arraySum(term -> transform(term, ?, ?, 0.), groupUniqArray(term)) AS weight
+	query := fmt.Sprintf(`SELECT item_id FROM (
+			SELECT item_id, arraySum(term -> transform(term, ?, ?, 0.), groupUniqArray(term)) AS weight
 			FROM item_terms WHERE %s GROUP BY item_id
 		) ORDER BY weight DESC, item_id LIMIT %d`, where.String(), limit)
+	var ids []string
 	err := c.query(ctx, "search words", query, slices.Concat([]any{w.finding, each}, where.args), func(rows driver.Rows) error {
-		var id, layer string
-		err := rows.Scan(&id, &layer)
-		out[memory.Layer(layer)] = append(out[memory.Layer(layer)], id)
+		var id string
+		err := rows.Scan(&id)
+		ids = append(ids, id)
 		return err
 	})
-	return out, err
+	return ids, err
 }
 
-// score reads the current versions and compares them with the question, the best first.
-func (c *ClickHouse) score(ctx context.Context, q memory.LexicalQuery, asked question, ids map[memory.Layer][]string) ([]memory.Candidate, error) {
-	var statements []string
-	var args []any
-	for _, table := range []itemTable{snapshotTable(), memoryTable(), ruleTable()} {
-		for some := range slices.Chunk(ids[table.layer], idsPerQuery) {
-			query, queryArgs, can := table.currentQuery(memory.ItemFilter{Namespace: q.Namespace, IDs: some, TaskType: q.TaskType, Statuses: q.Statuses},
-				fmt.Sprintf("%s AS id, '%s' AS layer, %s AS text", table.id, table.layer, table.text))
-			if can {
-				statements, args = append(statements, "SELECT id, layer, text FROM ("+query+")"), append(args, queryArgs...)
-			}
-		}
-	}
-	if len(statements) == 0 {
-		return nil, nil
-	}
+// textTable has the texts of all items but summaries.
+func textTable() itemTable {
+	return itemTable{name: "item_texts", id: "item_id", time: "recorded_at", taskType: "task_type"}
+}
+
+// score reads the texts of the current versions and compares them with the question, the best first.
+func (c *ClickHouse) score(ctx context.Context, q memory.LexicalQuery, asked question, ids []string) ([]memory.Candidate, error) {
 	var out []memory.Candidate
-	err := c.query(ctx, "read texts of items", strings.Join(statements, " UNION ALL "), args, func(rows driver.Rows) error {
-		var found memory.Candidate
-		var layer, text string
-		if err := rows.Scan(&found.ID, &layer, &text); err != nil {
-			return err
+	for some := range slices.Chunk(ids, idsPerQuery) {
+		query, args, _ := textTable().currentQuery(memory.ItemFilter{Namespace: q.Namespace, IDs: some, TaskType: q.TaskType, Statuses: q.Statuses}, "item_id, layer, text")
+		err := c.query(ctx, "read texts of items", query, args, func(rows driver.Rows) error {
+			var found memory.Candidate
+			var layer, text string
+			if err := rows.Scan(&found.ID, &layer, &text); err != nil {
+				return err
+			}
+			found.Layer = memory.Layer(layer)
+			if found.Score, found.Exact = asked.of(text); found.Score > 0 {
+				out = append(out, found)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		found.Layer = memory.Layer(layer)
-		if found.Score, found.Exact = asked.of(text); found.Score > 0 {
-			out = append(out, found)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	slices.SortFunc(out, func(a, b memory.Candidate) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), strings.Compare(a.ID, b.ID))

@@ -10,6 +10,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
+//nolint:gosec // They are names of columns (G101).
 const tokenColumns = "token_id, version, hash, namespace, scope, label, created_at, expires_at, revoked"
 
 // InsertToken stores an access token. A token that was revoked stays revoked. The error may be a [RowError].

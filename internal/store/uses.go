@@ -49,7 +49,7 @@ func (c *ClickHouse) versions(ctx context.Context, namespace string, ids []strin
 		if err := rows.Scan(&id, &use.FirstSeen, &n); err != nil {
 			return err
 		}
-		use.FirstSeen, use.VersionNum = use.FirstSeen.UTC(), int(min(n, math.MaxInt32)) //nolint:gosec // Bounded by the minimum.
+		use.FirstSeen, use.VersionNum = use.FirstSeen.UTC(), int(min(n, math.MaxInt32))
 		out[id] = use
 		return nil
 	})

@@ -68,7 +68,7 @@ func RunVectorIndex(t *testing.T, f VectorFeatures, open func(*testing.T) memory
 
 // unit is a vector of length 1, always the same for the same number.
 func unit(dimension int, n uint64) []float32 {
-	source := rand.New(rand.NewPCG(n, 17))
+	source := rand.New(rand.NewPCG(n, 17)) //nolint:gosec // The same vectors each time are wanted.
 	v := make([]float32, dimension)
 	var length float64
 	for i := range v {
@@ -95,7 +95,7 @@ func entry(f VectorFeatures, namespace string, n int) memory.IndexEntry {
 		ID: fmt.Sprintf("id-%05d", n), Namespace: namespace, Layer: []memory.Layer{memory.LayerSnapshot, memory.LayerMemory, memory.LayerRule}[n%3],
 		TaskType: fmt.Sprintf("type %d", n%4), Tools: []string{"always", fmt.Sprintf("tool-%d", n%5)}, ErrorType: "ValueError", Outcome: "failure",
 		Trust: memory.TrustAgentInferred, Status: []memory.ItemStatus{memory.ItemActive, memory.ItemForgotten}[n%7/6],
-		CreatedAt: start(), TextHash: fmt.Sprintf("hash-%d", n), Vector: unit(f.Dimension, uint64(n)),
+		CreatedAt: start(), TextHash: fmt.Sprintf("hash-%d", n), Vector: unit(f.Dimension, uint64(n)), //nolint:gosec // It is never negative.
 	}
 }
 
@@ -125,12 +125,12 @@ func search(t *testing.T, index memory.VectorIndex, q memory.VectorQuery) []memo
 	return found
 }
 
-// fill puts entries into a namespace.
-func fill(t *testing.T, f VectorFeatures, index memory.VectorIndex, namespace string) []memory.IndexEntry {
+// fill puts entries into namespace t.
+func fill(t *testing.T, f VectorFeatures, index memory.VectorIndex) []memory.IndexEntry {
 	t.Helper()
 	entries := make([]memory.IndexEntry, f.Entries)
 	for i := range entries {
-		entries[i] = entry(f, namespace, i)
+		entries[i] = entry(f, "t", i)
 	}
 	for chunk := range slices.Chunk(entries, (f.Entries+1)/2) {
 		upsert(t, index, chunk...)
@@ -174,7 +174,7 @@ func sameNearest(t *testing.T, f VectorFeatures, found []memory.Candidate, want 
 func all(memory.IndexEntry) bool { return true }
 
 func nearestFirst(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
-	entries := fill(t, f, index, "t")
+	entries := fill(t, f, index)
 	for n := range uint64(5) {
 		q := unit(f.Dimension, 1_000_000+n)
 		found := search(t, index, memory.VectorQuery{Namespace: "t", Vector: q, Limit: 10})
@@ -200,7 +200,7 @@ func nearestFirst(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 }
 
 func lastEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
-	entries := fill(t, f, index, "t")
+	entries := fill(t, f, index)
 	a, b := entries[0], entries[0]
 	a.Vector, a.TextHash = unit(f.Dimension, 777), "in the same call, before"
 	b.Vector, b.TextHash, b.Status, b.TaskType = unit(f.Dimension, 888), "last", "changed", "new"
@@ -236,7 +236,7 @@ func lastEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 }
 
 func deletedEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
-	entries := fill(t, f, index, "t")
+	entries := fill(t, f, index)
 	upsert(t, index, entry(f, "u", 5))
 	upsert(t, index, entries[5]) // A row of it more.
 	if err := index.Delete(t.Context(), "t", []string{entries[5].ID, entries[6].ID, "never there"}); err != nil {
@@ -264,7 +264,7 @@ func deletedEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 }
 
 func vectorFilters(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
-	entries := fill(t, f, index, "t")
+	entries := fill(t, f, index)
 	q := unit(f.Dimension, 4711)
 	for _, test := range []struct {
 		name  string
@@ -291,7 +291,7 @@ func vectorFilters(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 }
 
 func vectorNamespaces(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
-	entries := fill(t, f, index, "t")
+	entries := fill(t, f, index)
 	for _, e := range entries[:10] {
 		e.Namespace = "t.team"
 		e.TextHash = "of the team"
