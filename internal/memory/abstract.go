@@ -28,10 +28,12 @@ var (
 		{regexp.MustCompile(`(?i)\b` + months + `\.?\s+\d{1,2}(?:st|nd|rd|th)?\b(?:,?\s+\d{4}\b)?`), "<date>"},
 		{regexp.MustCompile(`(?i)\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?` + months + `\b\.?(?:,?\s+\d{4}\b)?`), "<date>"},
 		{regexp.MustCompile(`(?i)\b` + months + `\.?,?\s+\d{4}\b`), "<date>"},
+		{regexp.MustCompile(`\b(?:January|February|April|June|July|August|September|October|November|December|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)\b`), "<date>"},
+		{regexp.MustCompile(`(?i)\b(?:the )?(?:last|past|previous|next|this|current|recent|trailing)\s+(?:(?:\d+|two|three|four|five|six|seven|ten|twelve|thirty|few)\s+)?(?:hour|day|week|weekend|month|quarter|year)s?\b|\b(?:yesterday|today|tomorrow)\b|\b(?:first|second|third|fourth)\s+quarter\b(?:\s+of\s+\d{4})?|\bq[1-4]\b`), "<date>"},
 		{regexp.MustCompile(`(?i)\b(?:q[1-4][ -]?\d{4}|\d{4}[ -]?q[1-4])\b`), "<date>"},
 		{regexp.MustCompile(`(?:\d{2,4}|[二〇零一三四五六七八九]{4})\s*年(?:\s*(?:\d{1,2}|[一二三四五六七八九十]{1,2})\s*月(?:份)?(?:\s*(?:\d{1,2}|[一二三四五六七八九十]{1,3})\s*[日号])?|第[一二三四]季度)?`), "<date>"},
 		{regexp.MustCompile(`(?:\d{1,2}|[一二三四五六七八九十]{1,2})\s*月\s*(?:\d{1,2}|[一二三四五六七八九十]{1,3})\s*[日号]`), "<date>"},
-		{regexp.MustCompile(`\d{1,2}\s*月份`), "<date>"},
+		{regexp.MustCompile(`(?:最近|过去|近|前|未来)\s*(?:\d+|[一二两三四五六七八九十百]+|几)\s*(?:个)?(?:小时|天|日|周|星期|月|季度|年)|(?:上上|上|本|这|下|当)(?:个|一)?(?:小时|周|星期|月|季度|年)(?:末|初|底)?|(?:昨天|今天|明天|前天|昨日|今日|当日|去年|今年|明年|前年)|(?:\d{1,2}|[一二三四五六七八九十]{1,2})\s*月(?:份)?|第[一二三四]季度`), "<date>"},
 		{regexp.MustCompile(`(?i)\b\d{1,2}:\d{2}(?::\d{2})?(?:\s*[ap]\.?m\b\.?)?`), "<time>"},
 		{regexp.MustCompile(`(?i)\b\d{1,2}\s*[ap]m\b`), "<time>"},
 		// amounts of money

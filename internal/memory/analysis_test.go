@@ -289,6 +289,18 @@ func TestSituation(t *testing.T) {
 	if a != b {
 		t.Errorf("tables and ranges make a difference:\n%s\n%s", a, b)
 	}
+	for _, pair := range [][2]string{
+		{query("Count rows of the orders table for last week", "q", `{"table":"orders","range":"7d"}`), query("Count rows of the users table for March 2024", "q", `{"table":"users","range":"2024-03"}`)},
+		{query("统计订单表2024年1月的销售额", "q", `{"table":"orders"}`), query("统计用户表2023年12月的销售额", "q", `{"table":"users"}`)},
+		{query("x", "q", `{"sql":"SELECT a FROM orders WHERE d > '2024-01-01' LIMIT 10"}`), query("x", "q", `{"sql":"select b, c from users where e > 5 limit 500"}`)},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("not the same:\n%s\n%s", pair[0], pair[1])
+		}
+	}
+	if with, without := query("x", "q", `{"sql":"DELETE FROM orders WHERE id = 5"}`), query("x", "q", `{"sql":"DELETE FROM orders"}`); with == without {
+		t.Errorf("a query without its condition makes no difference: %s", with)
+	}
 	for name, other := range map[string]string{
 		"tool":      query("Sum the revenue in sales_orders from 2024-01-01 to 2024-01-31", "delete_rows", `{"table":"sales_orders","from":"2024-01-01","to":"2024-01-31"}`),
 		"parameter": query("Sum the revenue in sales_orders from 2024-01-01 to 2024-01-31", "query", `{"table":"sales_orders"}`),
@@ -301,5 +313,34 @@ func TestSituation(t *testing.T) {
 	long := memory.Situation(memory.SituationOf{TaskType: strings.Repeat("x", 300), Goal: strings.Repeat("目标", 500), Tool: strings.Repeat("t", 300), Error: strings.Repeat("e", 500)})
 	if n := len([]rune(long)); n > 400 {
 		t.Errorf("a situation of %d runes", n)
+	}
+}
+
+// TestChattyTraces: of a thousand tasks, thirty of which teach something, little else is kept.
+func TestChattyTraces(t *testing.T) {
+	t.Parallel()
+	chat := []string{
+		"Hi there!", "Thanks, that's great!", "I'd like to know my balance.", "No, that's all.", "Perfect, you always help me so well!", "Never mind.", "Can you check again?",
+		"I like this one", "Yes, please proceed.", "好的，谢谢", "没关系", "Please remember to check the second one too.", "I prefer option 2", "Could you wait a moment?", "不用了",
+	}
+	kept, lessons := 0, 0
+	for i := range 1000 {
+		s := newScript(fmt.Sprint("t", i), "", fmt.Sprintf("Tell me about order %d", i))
+		for j := range 6 {
+			s.user(chat[(i*7+j*3)%len(chat)])
+			s.ok("get_order", fmt.Sprintf(`{"order_id":"#W%d"}`, 100*i+j), `{"state":"pending"}`)
+		}
+		switch {
+		case i%33 == 5: // 30 of them, and one more below
+			s.fail("ship", `{"order_id":"#W1","date":"05/20/2024"}`, "bad date").ok("ship", `{"order_id":"#W1","date":"2024-05-20"}`, "ok")
+			lessons++
+		case i%5 == 0:
+			s.fail("get_order", `{"order_id":"#W1"}`, "503 Service Unavailable").ok("get_order", `{"order_id":"#W1"}`, "{}")
+		}
+		a := s.end(events.StatusSuccess, "").analyse()
+		kept += len(a.Findings) + len(a.Stated)
+	}
+	if kept != lessons {
+		t.Errorf("kept %d, of which %d are lessons", kept, lessons)
 	}
 }

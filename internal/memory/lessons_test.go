@@ -61,20 +61,22 @@ func TestEnvironmentFault(t *testing.T) {
 func TestAbstract(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"Refund order #W5490111 of mia_li_3668":           "Refund order <id> of <id>",
-		"from 2024-05-20 to May 27th, 2024":               "from <date> to <date>",
-		"on 20 May 2024 at 11:30 am":                      "on <date> at <time>",
-		"pay $1,234.50 or 300 euros":                      "pay <amount> or <amount>",
-		"write to jo.doe@mail.example.org":                "write to <email>",
-		"the table \"orders\" has 500 rows":               "the table <name> has <number> rows",
-		"查询2024年3月15日的订单，金额 500元":                         "查询<date>的订单，金额 <amount>",
-		"三月五日之前退款三百元":                                     "<date>之前退款<amount>",
-		"最近30天":                                           "最近<number>天",
-		"id 550e8400-e29b-41d4-a716-446655440000":         "id <id>",
-		"see /var/log/app/x.log":                          "see <path>",
-		"I may cancel it":                                 "I may cancel it",
-		"call get_order_details first":                    "call get_order_details first",
-		"<amount> stays <amount>, and 5 becomes <number>": "<amount> stays <amount>, and <number> becomes <number>",
+		"Refund order #W5490111 of mia_li_3668":              "Refund order <id> of <id>",
+		"from 2024-05-20 to May 27th, 2024":                  "from <date> to <date>",
+		"on 20 May 2024 at 11:30 am":                         "on <date> at <time>",
+		"pay $1,234.50 or 300 euros":                         "pay <amount> or <amount>",
+		"write to jo.doe@mail.example.org":                   "write to <email>",
+		"the table \"orders\" has 500 rows":                  "the table <name> has <number> rows",
+		"查询2024年3月15日的订单，金额 500元":                            "查询<date>的订单，金额 <amount>",
+		"三月五日之前退款三百元":                                        "<date>之前退款<amount>",
+		"最近30天":                                              "<date>",
+		"id 550e8400-e29b-41d4-a716-446655440000":            "id <id>",
+		"see /var/log/app/x.log":                             "see <path>",
+		"sum it for last week, from June to the past 7 days": "sum it for <date>, from <date> to <date>",
+		"汇总上个月和第一季度的数据":                                      "汇总<date>和<date>的数据",
+		"I may cancel it":                                    "I may cancel it",
+		"call get_order_details first":                       "call get_order_details first",
+		"<amount> stays <amount>, and 5 becomes <number>":    "<amount> stays <amount>, and <number> becomes <number>",
 	} {
 		if got := memory.Abstract(text); got != want {
 			t.Errorf("Abstract(%q) = %q, want %q", text, got, want)

@@ -72,12 +72,21 @@ func (f flat) walk(path string, v any, depth int) {
 	case string:
 		f.leaves[path] = append(f.leaves[path], leaf{"text", v})
 	case json.Number:
-		f.leaves[path] = append(f.leaves[path], leaf{"number", v.String()})
+		f.leaves[path] = append(f.leaves[path], leaf{"number", plainNumber(v)})
 	case bool:
 		f.leaves[path] = append(f.leaves[path], leaf{"boolean", strconv.FormatBool(v)})
 	case nil:
 		f.leaves[path] = append(f.leaves[path], leaf{"null", "null"})
 	}
+}
+
+// plainNumber gives equal numbers one form: 2.0 is 2. Numbers that a float cannot hold exactly stay as they are.
+func plainNumber(n json.Number) string {
+	v, err := n.Float64()
+	if err != nil || math.Abs(v) >= 1<<53 {
+		return n.String()
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 func (f flat) paths() []string { return slices.Sorted(maps.Keys(f.leaves)) }
@@ -146,7 +155,7 @@ type Change struct {
 }
 
 // instanceName are words in the names of parameters whose values are particular to one task.
-var instanceName = regexp.MustCompile(`(?i)(?:^|[_.\[\]])(?:id|ids|name|names|first|last|email|mail|phone|address\d?|street|city|state|country|zip|dob|birth|user|customer|table|file|path|dir|folder|url|uri|host|query|sql|command|cmd|script|code|text|content|body|message|summary|thought|thoughts|reason|reasoning|note|notes|comment|description|title|subject|expression|origin|destination|from|to|date|time|start|end|range|region|city|value|key|token|question|prompt|keyword|keywords|search|input)(?:$|[_.\[\]])|(?:Id|Name|Email|Path|Url|Date|Time)$`)
+var instanceName = regexp.MustCompile(`(?i)(?:^|[_.\[\]])(?:id|ids|name|names|first|last|email|mail|phone|address\d?|street|city|state|country|zip|dob|birth|user|customer|table|file|path|dir|folder|url|uri|host|query|sql|command|cmd|script|code|text|content|body|message|summary|thought|thoughts|reason|reasoning|note|notes|comment|description|title|subject|expression|origin|destination|from|to|date|time|start|end|range|region|city|since|until|period|month|months|year|years|day|days|week|weeks|quarter|window|interval|dataset|collection|column|columns|field|fields|dates|db|database|schema|bucket|topic|project|repo|branch|ref|tag|version|value|key|token|question|prompt|keyword|keywords|search|input)(?:$|[_.\[\]])|(?:Id|Ids|Name|Email|Path|Url|Date|Time|Range)$`)
 
 var modeWord = regexp.MustCompile(`^[a-z][a-z]*(?:[_ -][a-z]+){0,3}$`)
 
@@ -281,17 +290,21 @@ func clauses(path, value string) string {
 	}
 }
 
-// ParameterShapes lists the parameters of a call for the text of a situation: names, with what their values are like.
+// ParameterShapes lists the parameters of a call for the text of a situation: their names, with the value only where that
+// is a choice among few (mode=full), and with the skeleton of a query or command. What a case is about (which table, which
+// days, how many) makes no difference.
 func ParameterShapes(parameters json.RawMessage) []string {
 	f := flatten(parameters)
 	var out []string
 	for _, path := range f.paths() {
 		l := f.leaves[path][0]
-		switch d := describe(path, l); d {
-		case "<text>":
-			out = append(out, path)
+		switch {
+		case l.kind == "text" && clauses(path, l.value) != "":
+			out = append(out, path+"="+strings.ReplaceAll(clauses(path, l.value), " … ", " "))
+		case l.kind == "boolean" || l.kind == "text" && isMode(path, l):
+			out = append(out, path+"="+l.value)
 		default:
-			out = append(out, path+"="+strings.ReplaceAll(d, " … ", " "))
+			out = append(out, path)
 		}
 	}
 	return out

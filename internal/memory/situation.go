@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -77,6 +78,21 @@ func AbstractGoal(goal string, parameters json.RawMessage, tools []string) strin
 		goal = replaceWord(goal, v.text, "<name>")
 	}
 	goal = hideNames(goal, f)
+	goal = namedTable.ReplaceAllStringFunc(goal, func(m string) string {
+		parts := namedTable.FindStringSubmatch(m)
+		if notAName[strings.ToLower(parts[1])] {
+			return m
+		}
+		return "<name>" + m[len(parts[1]):]
+	})
+	goal = tableNamed.ReplaceAllStringFunc(goal, func(m string) string {
+		parts := tableNamed.FindStringSubmatch(m)
+		if notAName[strings.ToLower(parts[2])] {
+			return m
+		}
+		return parts[1] + "<name>"
+	})
+	goal = tableZH.ReplaceAllString(goal, "${1}<name>${3}")
 	goal = Abstract(goal, tools...)
 	return identifierWord.ReplaceAllStringFunc(goal, func(w string) string {
 		if slices.Contains(tools, w) {
@@ -85,6 +101,19 @@ func AbstractGoal(goal string, parameters json.RawMessage, tools []string) strin
 		return "<name>"
 	})
 }
+
+var (
+	// namedTable and tableNamed are "orders table" and "table orders".
+	namedTable = regexp.MustCompile(`\b([A-Za-z][\w.]*)\s+(?:table|dataset|collection|bucket|topic)\b`)
+	tableNamed = regexp.MustCompile(`\b((?:table|dataset|collection|bucket|topic)\s+)([a-z][\w.]*)\b`)
+	tableZH    = regexp.MustCompile(`((?:查询|统计|分析|导出|汇总|查看|读取|更新|清理|删除|同步|导入|检查|计算|从|对|在|把|将|给|为|向|的|和|与|[，,。 ]|^))([\p{Han}]{1,4}[^\P{Han}报图代发列手外])((?:数据)?表)`)
+	notAName   = map[string]bool{
+		"the": true, "a": true, "an": true, "this": true, "that": true, "each": true, "every": true, "which": true, "my": true, "our": true, "pivot": true, "new": true,
+		"whole": true, "entire": true, "same": true, "temporary": true, "for": true, "with": true, "from": true, "to": true, "in": true, "of": true, "and": true, "is": true,
+		"has": true, "by": true, "on": true, "at": true, "using": true, "where": true, "or": true, "are": true, "was": true, "scan": true, "large": true, "big": true, "target": true,
+		"source": true, "into": true, "name": true, "names": true, "schema": true, "size": true, "partitioned": true, "full": true, "rows": true, "between": true, "without": true, "per": true,
+	}
+)
 
 // hideNames replaces names of people that the parameters hold: those of mia_li_3668 are Mia and Li.
 func hideNames(goal string, f flat) string {

@@ -68,7 +68,6 @@ func answer(lesson, cause string) string {
 // TestModelTalksNonsense: whatever the model says, the task ends reflected, by the evidence critic, and says so.
 func TestModelTalksNonsense(t *testing.T) {
 	t.Parallel()
-	shared := newRecord(t)
 	good := "Before calling `book`, sum `payments[].amount` and compare it with the total price."
 	for name, c := range map[string]struct {
 		says     []string
@@ -92,14 +91,14 @@ func TestModelTalksNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			model, e := withModel(t, c.says...)
-			r := newRigOn(t, shared, model)
-			s := payment(name)
+			r := newRig(t, model)
+			s := payment("t1")
 			r.put(t, s)
 			out := r.reflect(t, s)
 			if out.Kept != 1 || out.ReflectedBy != "evidence" || out.Fallback != c.fallback {
 				t.Errorf("reflection %+v, want fallback %s", out, c.fallback)
 			}
-			got := r.snapshot(t, name)
+			got := r.snapshot(t, "t1")
 			if got.ReflectedBy != "evidence" || !strings.Contains(got.Reflection.Lesson, "add up exactly") {
 				t.Errorf("by %s: %s", got.ReflectedBy, got.Reflection.Lesson)
 			}
@@ -112,7 +111,6 @@ func TestModelTalksNonsense(t *testing.T) {
 
 func TestModelReflects(t *testing.T) {
 	t.Parallel()
-	shared := newRecord(t)
 	good := "Before calling `book`, sum `payments[].amount` and make it equal the total price, or it answers \"payment amount does not add up\"."
 	for name, says := range map[string][]string{
 		"at once":          {answer(good, "`payments[].amount` summed to less than the price")},
@@ -125,11 +123,11 @@ func TestModelReflects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			model, e := withModel(t, says...)
-			r := newRigOn(t, shared, model)
-			s := payment(name)
+			r := newRig(t, model)
+			s := payment("t1")
 			r.put(t, s)
 			out := r.reflect(t, s)
-			got := r.snapshot(t, name)
+			got := r.snapshot(t, "t1")
 			if out.ReflectedBy != "llm:critic-1" || out.Fallback != "" || got.ReflectedBy != "llm:critic-1" || got.PromptVersion == "" || got.Reflection.Lesson != good {
 				t.Errorf("%+v, by %s: %s", out, got.ReflectedBy, got.Reflection.Lesson)
 			}
@@ -171,7 +169,7 @@ func TestExtraction(t *testing.T) {
 	s := newScript("t1", "", "Book").user("I usually want a window seat. Please remember that my dog is called Rex.").end(events.StatusSuccess)
 	r.put(t, s)
 	r.reflect(t, s)
-	all, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: namespace, TaskIDs: []string{"t1"}})
+	all, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: r.namespace, TaskIDs: []string{"t1"}})
 	must(t, err)
 	values := map[string]memory.Memory{}
 	for _, m := range all {

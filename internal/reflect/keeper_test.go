@@ -12,13 +12,13 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/reflect"
 )
 
-// writeEvent is a write as it arrives.
-func writeEvent(tb testing.TB, id string, kind events.Kind, data any) events.Event {
+// event is a write as it arrives.
+func (r *rig) event(tb testing.TB, id string, kind events.Kind, data any) events.Event {
 	tb.Helper()
 	raw, err := events.EncodeData(data)
 	must(tb, err)
 	e, _, err := events.Prepare(events.Event{
-		ID: id, Namespace: namespace, AgentID: "a", SessionID: "s", TaskID: events.UnjoinedTask, Time: time.Date(2026, 2, 1, 12, 0, len(id), 0, time.UTC), Kind: kind, Data: raw,
+		ID: id, Namespace: r.namespace, AgentID: "a", SessionID: "s", TaskID: events.UnjoinedTask, Time: time.Date(2026, 2, 1, 12, 0, len(id), 0, time.UTC), Kind: kind, Data: raw,
 	}, time.Date(2026, 2, 1, 13, 0, 0, 0, time.UTC))
 	must(tb, err)
 	return e
@@ -41,14 +41,14 @@ func (r *rig) handle(tb testing.TB, e events.Event) (receipt reflect.Receipt, ve
 
 func (r *rig) write(tb testing.TB, id string, kind events.Kind, data any) reflect.Receipt {
 	tb.Helper()
-	receipt, err := r.handle(tb, writeEvent(tb, id, kind, data))
+	receipt, err := r.handle(tb, r.event(tb, id, kind, data))
 	must(tb, err)
 	return receipt
 }
 
 func (r *rig) memory(tb testing.TB, id string) memory.Memory {
 	tb.Helper()
-	got, err := r.Memories(tb.Context(), memory.ItemFilter{Namespace: namespace, IDs: []string{id}})
+	got, err := r.Memories(tb.Context(), memory.ItemFilter{Namespace: r.namespace, IDs: []string{id}})
 	must(tb, err)
 	if len(got) != 1 {
 		tb.Fatalf("%d memories of id %s", len(got), id)
@@ -70,7 +70,7 @@ func TestKeepMemory(t *testing.T) {
 		t.Errorf("again %+v, %d versions", again, r.versions(t, m.MemoryID))
 	}
 	// The same event, as when an acknowledgement was lost.
-	if _, err := r.handle(t, writeEvent(t, "1", events.KindItemWritten, w)); err != nil || r.versions(t, m.MemoryID) != 1 {
+	if _, err := r.handle(t, r.event(t, "1", events.KindItemWritten, w)); err != nil || r.versions(t, m.MemoryID) != 1 {
 		t.Errorf("delivered again: %v, %d versions", err, r.versions(t, m.MemoryID))
 	}
 	w.Value, w.Content, w.Operation = "Köln", "The office is in Köln", "update"
@@ -79,7 +79,7 @@ func TestKeepMemory(t *testing.T) {
 	if now.OldValue != "Bonn" || now.Status != memory.ItemActive || before.Status != memory.ItemSuperseded || before.ValidTo == nil || r.space.has(before.MemoryID) {
 		t.Errorf("now %+v\nbefore %+v", now, before)
 	}
-	relations, err := r.Relations(t.Context(), namespace, []string{now.MemoryID})
+	relations, err := r.Relations(t.Context(), r.namespace, []string{now.MemoryID})
 	if err != nil || len(relations) != 1 || relations[0].Kind != memory.RelationSupersedes || relations[0].ToID != before.MemoryID {
 		t.Errorf("relations %+v, %v", relations, err)
 	}
@@ -104,7 +104,7 @@ func TestKeepChanges(t *testing.T) {
 	if up.Status != reflect.StatusUpdated || m.Value != "9090" || m.OldValue != "8080" || m.Content != "The port is 9090" || m.Operation != memory.OperationUpdate {
 		t.Errorf("%+v: %+v", up, m)
 	}
-	if _, err := r.handle(t, writeEvent(t, "22", events.KindItemChanged, events.ItemChanged{ItemID: id, Change: events.ChangeUpdate, Value: "9090"})); err != nil || r.versions(t, id) != 2 {
+	if _, err := r.handle(t, r.event(t, "22", events.KindItemChanged, events.ItemChanged{ItemID: id, Change: events.ChangeUpdate, Value: "9090"})); err != nil || r.versions(t, id) != 2 {
 		t.Errorf("delivered again: %v, %d versions", err, r.versions(t, id))
 	}
 	before := r.memory(t, id).Confidence
@@ -136,7 +136,7 @@ func TestKeepSnapshot(t *testing.T) {
 	if again := r.write(t, "22", events.KindItemWritten, events.ItemWritten{Snapshot: snapshot}); again != got || r.versions(t, got.ItemID) != 1 {
 		t.Errorf("again %+v", again)
 	}
-	all, err := r.Snapshots(t.Context(), memory.ItemFilter{Namespace: namespace, IDs: []string{got.ItemID}})
+	all, err := r.Snapshots(t.Context(), memory.ItemFilter{Namespace: r.namespace, IDs: []string{got.ItemID}})
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d snapshots, %v", len(all), err)
 	}
@@ -152,13 +152,13 @@ func TestKeepRefusesAndQuarantines(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for name, e := range map[string]events.Event{
-		"nothing":      writeEvent(t, "a", events.KindItemWritten, events.ItemWritten{Content: " "}),
-		"both":         writeEvent(t, "b", events.KindItemWritten, events.ItemWritten{Content: "x", Snapshot: json.RawMessage(`{}`)}),
-		"type":         writeEvent(t, "c", events.KindItemWritten, events.ItemWritten{Content: "x", MemoryType: "rumour"}),
-		"operation":    writeEvent(t, "d", events.KindItemWritten, events.ItemWritten{Content: "x", Operation: "merge"}),
-		"empty change": writeEvent(t, "e", events.KindItemChanged, events.ItemChanged{ItemID: "none", Change: "forget"}),
-		"kind":         writeEvent(t, "f", events.KindMessage, events.Message{Role: "user", Content: "x"}),
-		"snapshot":     writeEvent(t, "g", events.KindItemWritten, events.ItemWritten{Snapshot: json.RawMessage(`{"decision":{"tool_selected":"x"},"outcome":{"status":"odd"}}`)}),
+		"nothing":      r.event(t, "a", events.KindItemWritten, events.ItemWritten{Content: " "}),
+		"both":         r.event(t, "b", events.KindItemWritten, events.ItemWritten{Content: "x", Snapshot: json.RawMessage(`{}`)}),
+		"type":         r.event(t, "c", events.KindItemWritten, events.ItemWritten{Content: "x", MemoryType: "rumour"}),
+		"operation":    r.event(t, "d", events.KindItemWritten, events.ItemWritten{Content: "x", Operation: "merge"}),
+		"empty change": r.event(t, "e", events.KindItemChanged, events.ItemChanged{ItemID: "none", Change: "forget"}),
+		"kind":         r.event(t, "f", events.KindMessage, events.Message{Role: "user", Content: "x"}),
+		"snapshot":     r.event(t, "g", events.KindItemWritten, events.ItemWritten{Snapshot: json.RawMessage(`{"decision":{"tool_selected":"x"},"outcome":{"status":"odd"}}`)}),
 	} {
 		told := 0
 		err := r.keeper.Handle(t.Context(), []reflect.Write{{Event: e, Confirm: func(_ reflect.Receipt, err error) {
@@ -189,7 +189,7 @@ func TestConfirmedBeforeEmbedding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.space.setAway(fmt.Errorf("%w: loading", memory.ErrUnavailable))
-	e := writeEvent(t, "1", events.KindItemWritten, events.ItemWritten{Content: "The office is in Bonn"})
+	e := r.event(t, "1", events.KindItemWritten, events.ItemWritten{Content: "The office is in Bonn"})
 	receipt, err := r.handle(t, e)
 	if !errors.Is(err, memory.ErrUnavailable) || receipt.Status != reflect.StatusStored {
 		t.Fatalf("%+v, %v", receipt, err)

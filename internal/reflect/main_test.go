@@ -2,6 +2,7 @@ package reflect_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +28,12 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if shared.database != nil {
+		if err := shared.database.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close the shared record:", err)
+			code = 1
+		}
+	}
 	if err := enginetest.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared engine:", err)
 		code = 1
@@ -40,38 +48,37 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// namespace is what scripts are written in; each rig moves them to a namespace of its own.
 const namespace = "acme"
 
-// record is a real, empty record with a database of its own.
-type record struct {
-	*store.ClickHouse
-	url, database string
+// shared is one real record for all tests: making one takes longer than most of them. Each has a namespace of its own.
+var shared struct {
+	once     sync.Once
+	database *store.ClickHouse
+	err      error
 }
 
-func newRecord(tb testing.TB) *record {
+func newRecord(tb testing.TB) *store.ClickHouse {
 	tb.Helper()
-	url := enginetest.ClickHouse(tb)
-	r := &record{url: url, database: enginetest.Database(tb, url)}
-	c, err := store.Open(store.Options{URL: url, Database: r.database})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			tb.Error(err)
+	shared.once.Do(func() {
+		shared.database, shared.err = store.Open(store.Options{URL: enginetest.ClickHouse(tb), Database: "reflect_test"})
+		if shared.err == nil {
+			shared.err = shared.database.Migrate(context.Background(), store.MigrateOptions{})
 		}
 	})
-	r.ClickHouse = c
-	if err := r.Migrate(tb.Context(), store.MigrateOptions{}); err != nil {
-		tb.Fatal(err)
+	if shared.err != nil {
+		tb.Fatalf("make the shared record: %v", shared.err)
 	}
-	return r
+	return shared.database
 }
 
 // put stores the events of tasks and their closed states.
-func (r *record) put(tb testing.TB, scripts ...*script) {
+func (r *rig) put(tb testing.TB, scripts ...*script) {
 	tb.Helper()
 	for _, s := range scripts {
+		for i := range s.evs {
+			s.evs[i].Namespace = r.namespace
+		}
 		must(tb, r.InsertEvents(tb.Context(), s.evs))
 		must(tb, r.InsertTasks(tb.Context(), []memory.Task{s.task()}))
 	}
@@ -160,7 +167,8 @@ func (s *space) has(id string) bool {
 
 // rig is a reflector and a keeper over a real record.
 type rig struct {
-	*record
+	*store.ClickHouse
+	namespace string
 	space     *space
 	reflector *reflect.Reflector
 	keeper    *reflect.Keeper
@@ -168,13 +176,7 @@ type rig struct {
 
 func newRig(tb testing.TB, edit ...func(*reflect.Options)) *rig {
 	tb.Helper()
-	return newRigOn(tb, newRecord(tb), edit...)
-}
-
-// newRigOn shares a record, whose making takes longer than most tests.
-func newRigOn(tb testing.TB, shared *record, edit ...func(*reflect.Options)) *rig {
-	tb.Helper()
-	r := &rig{record: shared, space: newSpace()}
+	r := &rig{ClickHouse: newRecord(tb), namespace: "t" + strings.ToLower(rand.Text()[:12]), space: newSpace()}
 	registry := prometheus.NewRegistry()
 	opts := reflect.Options{
 		Tasks: r.ClickHouse, Ledger: r.ClickHouse, Items: r.ClickHouse, Writer: r.ClickHouse, Index: r.space, Embedder: r.space, Logger: logger(tb), Registerer: registry,
@@ -195,18 +197,18 @@ func newRigOn(tb testing.TB, shared *record, edit ...func(*reflect.Options)) *ri
 // reflect reflects the closed state of a task.
 func (r *rig) reflect(tb testing.TB, s *script) memory.TaskReflection {
 	tb.Helper()
-	out, err := r.reflector.Reflect(tb.Context(), request(s, true))
+	out, err := r.reflector.Reflect(tb.Context(), r.request(s, true))
 	must(tb, err)
 	return out
 }
 
-func request(s *script, closed bool) memory.ReflectionRequest {
-	return memory.ReflectionRequest{Namespace: namespace, TaskID: s.id, Revision: memory.Revision(len(s.evs), closed), Closed: closed}
+func (r *rig) request(s *script, closed bool) memory.ReflectionRequest {
+	return memory.ReflectionRequest{Namespace: r.namespace, TaskID: s.id, Revision: memory.Revision(len(s.evs), closed), Closed: closed}
 }
 
 func (r *rig) snapshots(tb testing.TB, taskID string) []memory.Snapshot {
 	tb.Helper()
-	out, err := r.Snapshots(tb.Context(), memory.ItemFilter{Namespace: namespace, TaskIDs: []string{taskID}})
+	out, err := r.Snapshots(tb.Context(), memory.ItemFilter{Namespace: r.namespace, TaskIDs: []string{taskID}})
 	must(tb, err)
 	slices.SortFunc(out, func(a, b memory.Snapshot) int { return a.Step - b.Step })
 	return out
@@ -224,7 +226,7 @@ func (r *rig) snapshot(tb testing.TB, taskID string) memory.Snapshot {
 // versions counts the stored versions of an item.
 func (r *rig) versions(tb testing.TB, id string) int {
 	tb.Helper()
-	uses, err := r.Uses(tb.Context(), namespace, []string{id})
+	uses, err := r.Uses(tb.Context(), r.namespace, []string{id})
 	must(tb, err)
 	return uses[id].VersionNum
 }

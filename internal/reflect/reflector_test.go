@@ -22,7 +22,7 @@ func TestReflect(t *testing.T) {
 		t.Errorf("reflection %+v", out)
 	}
 	got := r.snapshot(t, "t1")
-	if got.SnapshotID != memory.SnapshotID(namespace, "t1", "", "t1/1") || got.Status != memory.ItemActive || got.Trust != memory.TrustAgentInferred {
+	if got.SnapshotID != memory.SnapshotID(r.namespace, "t1", "", "t1/1") || got.Status != memory.ItemActive || got.Trust != memory.TrustAgentInferred {
 		t.Errorf("snapshot %s is %s, %s", got.SnapshotID, got.Status, got.Trust)
 	}
 	if !slices.Equal(got.Evidence, []string{"t1/1", "t1/2"}) || got.Confidence > 0.6 || got.Confidence <= 0 || len(got.ConfidenceReasons) == 0 || len(got.ImportanceReasons) == 0 {
@@ -49,15 +49,15 @@ func TestReflect(t *testing.T) {
 		t.Errorf("%d versions after reflecting twice", n)
 	}
 	// An older revision is stale.
-	older := request(s, true)
+	older := r.request(s, true)
 	older.Revision -= 3
 	if _, err := r.reflector.Reflect(t.Context(), older); err != nil || r.versions(t, got.SnapshotID) != 1 {
 		t.Errorf("stale: %v, %d versions", err, r.versions(t, got.SnapshotID))
 	}
-	if _, err := r.reflector.Reflect(t.Context(), memory.ReflectionRequest{Namespace: namespace, TaskID: "none", Revision: 1, Closed: true}); !errors.Is(err, memory.ErrNotFound) {
+	if _, err := r.reflector.Reflect(t.Context(), memory.ReflectionRequest{Namespace: r.namespace, TaskID: "none", Revision: 1, Closed: true}); !errors.Is(err, memory.ErrNotFound) {
 		t.Errorf("no such task: %v", err)
 	}
-	if _, err := r.reflector.Again(t.Context(), request(s, true)); err != nil || r.versions(t, got.SnapshotID) != 2 {
+	if _, err := r.reflector.Again(t.Context(), r.request(s, true)); err != nil || r.versions(t, got.SnapshotID) != 2 {
 		t.Errorf("asked for again: %v, %d versions", err, r.versions(t, got.SnapshotID))
 	}
 }
@@ -69,7 +69,7 @@ func TestDeliveredTwice(t *testing.T) {
 	s := payment("t1")
 	r.put(t, s)
 	r.space.broken = fmt.Errorf("%w: index away", memory.ErrUnavailable)
-	if _, err := r.reflector.Reflect(t.Context(), request(s, true)); !errors.Is(err, memory.ErrUnavailable) {
+	if _, err := r.reflector.Reflect(t.Context(), r.request(s, true)); !errors.Is(err, memory.ErrUnavailable) {
 		t.Fatalf("Reflect = %v", err)
 	}
 	r.space.broken = nil
@@ -87,7 +87,7 @@ func TestEmbedderAway(t *testing.T) {
 	s := payment("t1")
 	r.put(t, s)
 	r.space.setAway(fmt.Errorf("%w: loading", memory.ErrUnavailable))
-	if _, err := r.reflector.Reflect(t.Context(), request(s, true)); !errors.Is(err, memory.ErrUnavailable) {
+	if _, err := r.reflector.Reflect(t.Context(), r.request(s, true)); !errors.Is(err, memory.ErrUnavailable) {
 		t.Fatalf("Reflect = %v", err)
 	}
 	if got := r.snapshot(t, "t1"); got.Status != memory.ItemActive {
@@ -115,8 +115,8 @@ func TestSuperseded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	s := newScript("t1", "", "Cancel my order").fail("cancel", `{"id":"W12"}`, "order is shipped")
-	must(t, r.InsertEvents(t.Context(), s.evs))
-	if _, err := r.reflector.Reflect(t.Context(), request(s, false)); err != nil {
+	r.put(t, s)
+	if _, err := r.reflector.Reflect(t.Context(), r.request(s, false)); err != nil {
 		t.Fatal(err)
 	}
 	early := r.snapshot(t, "t1")
@@ -170,7 +170,7 @@ func TestPlanStoresNothing(t *testing.T) {
 	r := newRig(t)
 	s := payment("t1").user("Please remember that my seat is 12A.")
 	r.put(t, s)
-	p, err := r.reflector.Plan(t.Context(), memory.TaskKey{Namespace: namespace, TaskID: "t1"})
+	p, err := r.reflector.Plan(t.Context(), memory.TaskKey{Namespace: r.namespace, TaskID: "t1"})
 	if err != nil || len(p.Snapshots) != 1 || len(p.Memories) != 1 {
 		t.Fatalf("Plan = %+v, %v", p, err)
 	}
@@ -195,7 +195,7 @@ func TestChinese(t *testing.T) {
 	if memory.LanguageOf(got.Reflection.Lesson) != memory.LanguageChinese || !strings.Contains(got.Reflection.Lesson, "`cancel_order`") || !strings.Contains(got.Reflection.Lesson, "`order_id`") {
 		t.Errorf("lesson %q", got.Reflection.Lesson)
 	}
-	memories, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: namespace, TaskIDs: []string{"t1"}})
+	memories, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: r.namespace, TaskIDs: []string{"t1"}})
 	if err != nil || len(memories) != 1 || memories[0].Entity != "会员号" || memories[0].Value != "88123" || memories[0].Trust != memory.TrustUserStated {
 		t.Errorf("memories %+v, %v", memories, err)
 	}
@@ -216,7 +216,7 @@ func TestHistoryOfFacts(t *testing.T) {
 				r.put(t, tasks[i])
 				r.reflect(t, tasks[i])
 			}
-			all, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: namespace, Entity: "seat"})
+			all, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: r.namespace, Entity: "seat"})
 			if err != nil || len(all) != 2 {
 				t.Fatalf("%d memories, %v", len(all), err)
 			}
@@ -266,7 +266,7 @@ func TestOptions(t *testing.T) {
 // TestSignatureAgreesWithRecord: the signature that rules are grouped by in Go is the one of the record's column.
 func TestSignatureAgreesWithRecord(t *testing.T) {
 	t.Parallel()
-	r := newRecord(t)
+	r := newRig(t)
 	s := newScript("t", "", "x")
 	messages := []string{
 		"Error: payment amount does not add up, total price is 305, but paid 255", `column "a b" of 'orders' not found at line 3:4`, "user jo@x.de, (#W12) has no order",
@@ -276,9 +276,9 @@ func TestSignatureAgreesWithRecord(t *testing.T) {
 	for _, m := range messages {
 		s.fail("tool", `{}`, m)
 	}
-	must(t, r.InsertEvents(t.Context(), s.evs))
+	r.put(t, s)
 	var b strings.Builder
-	must(t, r.Query(t.Context(), "SELECT hex(error_message), hex(error_signature) FROM trace_events WHERE kind = 'step_finished' ORDER BY time", "TSV", &b))
+	must(t, r.Query(t.Context(), "SELECT hex(error_message), hex(error_signature) FROM trace_events WHERE namespace = '"+r.namespace+"' AND kind = 'step_finished' ORDER BY time", "TSV", &b))
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 	if len(lines) != len(messages) {
 		t.Fatalf("%d rows for %d messages", len(lines), len(messages))
