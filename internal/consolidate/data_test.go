@@ -130,4 +130,29 @@ func TestShuffledOutcomes(t *testing.T) {
 	}
 }
 
-var _ = events.StatusFailure
+// TestInduceRecordedRunsFromTheRecord: real runs, stored and read back, give the same rules, once.
+func TestInduceRecordedRunsFromTheRecord(t *testing.T) {
+	t.Parallel()
+	types := recorded(t, "tau_airline_gpt4o.jsonl.gz")
+	record := newRecord(t)
+	im, err := importer.New(importer.Options{Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs [][]events.Event
+	for item := range im.Read(t.Context(), filepath.Join(os.Getenv("HINDSIGHT_TEST_DATA"), "traces", "tau_airline_gpt4o.jsonl.gz")) {
+		runs = append(runs, item.Record.Events)
+	}
+	storeTasks(t, record, runs...)
+	s := newScheduler(t, record, &heldLease{}, nil)
+	began := time.Now()
+	report := runJob(t, s, JobInduce)
+	t.Logf("%d tasks in %s: %v", len(types["tau-bench/airline"]), time.Since(began).Round(time.Millisecond), report.Counts)
+	found := rules(t, record, memory.ItemActive)
+	if !slices.ContainsFunc(found, func(r memory.Rule) bool { return strings.Contains(r.ErrorSignature, "payment amount does not add up") }) {
+		t.Errorf("rules %+v", found)
+	}
+	if again := runJob(t, s, JobInduce); len(again.Runs) > 0 {
+		t.Errorf("the second run changed something: %v", again.Counts)
+	}
+}

@@ -842,3 +842,53 @@ func TestSchedulerOnARealLease(t *testing.T) {
 		t.Errorf("runs are counted as %v", counted)
 	}
 }
+
+// TestOverrunsAreSkipped: a job that is due while it runs waits once; what is due beyond that is counted and left out.
+// When the scheduler ends, the job that runs is stopped and waited for.
+func TestOverrunsAreSkipped(t *testing.T) {
+	t.Parallel()
+	record := newRecord(t)
+	insertSnapshots(t, record, lesson(0, "pay", doesNotAddUp, "Make the amounts add up.", ""))
+	registry := prometheus.NewRegistry()
+	s := newScheduler(t, record, &heldLease{}, func(o *Options) { o.MergeSchedule, o.Registerer = "@every 1s", registry })
+	started, stopped := make(chan struct{}), make(chan struct{})
+	s.jobs[JobMerge] = func(ctx context.Context, _ *work) error {
+		close(started)
+		<-ctx.Done()
+		close(stopped)
+		return context.Cause(ctx)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	<-started
+	deadline := time.After(time.Minute)
+	for skipped := 0.0; skipped == 0; {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "hindsight_consolidation_skipped_total" {
+					skipped += m.GetCounter().GetValue()
+				}
+			}
+		}
+		select {
+		case <-deadline:
+			t.Fatal("nothing was skipped for a minute")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	select {
+	case <-stopped:
+	default:
+		t.Error("the scheduler ended before its job")
+	}
+}

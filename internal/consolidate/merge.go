@@ -241,24 +241,39 @@ type clusters struct {
 func (m *merger) cluster(items []memory.Snapshot, known graph, near func(a, b string) float64) (clusters, [][2]int) {
 	c := clusters{into: map[string]string{}, weight: map[string]float64{}, members: map[string][]string{}}
 	var canonical []int
+	worded := map[string][]int{} // canonical items by the words of their lessons
+	statements := make([]memory.Statement, len(items))
 	var opposed [][2]int
 	for i, s := range items {
+		statements[i] = memory.StatementOf(s)
 		best, bestNear := -1, math.Inf(-1)
 		var against []int
-		for _, j := range canonical {
-			cosine := near(s.SnapshotID, items[j].SnapshotID)
-			likeness := memory.Compare(memory.StatementOf(s), memory.StatementOf(items[j]), cosine, m.thresholds)
-			same := likeness == memory.LikenessSame && !known.apart[[2]string{s.SnapshotID, items[j].SnapshotID}] &&
-				!known.apart[[2]string{items[j].SnapshotID, s.SnapshotID}]
-			if same && (best < 0 || cosine > bestNear) {
-				best, bestNear = j, cosine
-			}
-			if likeness == memory.LikenessOpposed {
+		compare := func(j int, cosine float64) {
+			switch memory.Compare(statements[i], statements[j], cosine, m.thresholds) {
+			case memory.LikenessSame:
+				a, b := s.SnapshotID, items[j].SnapshotID
+				if (best < 0 || cosine > bestNear) && !known.apart[[2]string{a, b}] && !known.apart[[2]string{b, a}] {
+					best, bestNear = j, cosine
+				}
+			case memory.LikenessOpposed:
 				against = append(against, j)
+			case memory.LikenessNone, memory.LikenessRelated:
+			}
+		}
+		// The same words are the same thing, whatever the situations were like.
+		for _, j := range worded[statements[i].Words()] {
+			compare(j, 1)
+		}
+		if best < 0 {
+			for _, j := range canonical {
+				if cosine := near(s.SnapshotID, items[j].SnapshotID); cosine >= m.thresholds.Related && cosine >= -1 {
+					compare(j, cosine)
+				}
 			}
 		}
 		if best < 0 {
 			canonical = append(canonical, i)
+			worded[statements[i].Words()] = append(worded[statements[i].Words()], i)
 			for _, j := range against {
 				opposed = append(opposed, [2]int{j, i})
 			}
@@ -266,10 +281,7 @@ func (m *merger) cluster(items []memory.Snapshot, known graph, near func(a, b st
 		}
 		to := items[best].SnapshotID
 		c.into[s.SnapshotID], c.members[to] = to, append(c.members[to], s.SnapshotID)
-		c.weight[s.SnapshotID] = 1
-		if bestNear >= -1 {
-			c.weight[s.SnapshotID] = math.Round(min(max(bestNear, 0), 1)*1000) / 1000
-		}
+		c.weight[s.SnapshotID] = math.Round(min(max(bestNear, 0), 1)*1000) / 1000
 	}
 	return c, opposed
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -119,6 +120,9 @@ func quoted(p *pattern, tasks []digest) string {
 	return p.signature
 }
 
+// thinking are tools that tell an agent nothing.
+var thinking = regexp.MustCompile(`(?i)(?:^|[_.])(?:think|thought|reason|plan|note)(?:$|[_.])|思考`)
+
 // repairs tells what calls that worked after the error had otherwise, and which tools were called in between, each by
 // the number of tasks.
 func repairs(p *pattern, tasks []digest) (changed, inserted []string) {
@@ -143,7 +147,7 @@ func repairs(p *pattern, tasks []digest) (changed, inserted []string) {
 				}
 				break
 			}
-			if s.Status == events.StatusSuccess {
+			if s.Status == events.StatusSuccess && !thinking.MatchString(s.Tool) {
 				tools[s.Tool]++
 			}
 		}

@@ -41,6 +41,9 @@ func (s Statement) Subject() string {
 	return strings.ToLower(s.Tool) + "\x00" + strings.ToLower(s.ErrorType) + "\x00" + ErrorSignature(s.ErrorMessage)
 }
 
+// Words is the lesson without case, spaces and punctuation: two of the same words say the same, if all else agrees.
+func (s Statement) Words() string { return bareText(s.Lesson) }
+
 // Likeness says how two statements stand to each other.
 type Likeness string
 

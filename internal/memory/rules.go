@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -102,11 +103,13 @@ func ParsePredicate(raw json.RawMessage) (Predicate, error) {
 func (p Predicate) JSON() json.RawMessage {
 	p.All = slices.Clone(p.All)
 	slices.SortFunc(p.All, func(a, b Condition) int { return strings.Compare(a.key(), b.key()) })
-	out, err := json.Marshal(p)
-	if err != nil {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false) // signatures are full of <value>
+	if err := encoder.Encode(p); err != nil {
 		panic(fmt.Sprintf("memory: encode a predicate: %v", err)) // strings and maps of strings always encode
 	}
-	return out
+	return bytes.TrimSpace(out.Bytes())
 }
 
 func (c Condition) key() string {
