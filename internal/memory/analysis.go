@@ -183,7 +183,7 @@ func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOption
 		a.out.Dropped[reason]++
 		return true
 	})
-	a.out.Stated = statedIn(a.line)
+	a.out.Stated = append(statedIn(a.line), a.out.Stated...)
 	return a.out
 }
 
@@ -335,34 +335,67 @@ const maxReach = 15
 func (a *analyser) repair(i int) *Finding {
 	steps := a.task.Steps
 	s := steps[i]
+	var later []int
 	for j := i + 1; j < len(steps) && j <= i+maxReach; j++ {
-		w := steps[j]
-		if w.Tool != s.Tool || w.Status != events.StatusSuccess || looksFailed(w) {
+		if w := steps[j]; w.Tool == s.Tool && w.Status == events.StatusSuccess && !looksFailed(w) {
+			later = append(later, j)
+		}
+	}
+	// The very same call, which worked after another, tells more than a like one in between.
+	for _, j := range later {
+		if canonical(steps[j].Parameters) != canonical(s.Parameters) {
 			continue
 		}
-		f := &Finding{Kind: FindingRepaired, Step: s, Working: &w, Trust: TrustAgentInferred}
-		f.Changes = differences(s.Parameters, w.Parameters, errorText(s))
-		a.trace(f.Changes, i, j)
-		if !sameAttempt(s, w, f.Changes) {
-			continue
+		if f := a.attempt(i, j); len(f.Before) > 0 {
+			return f
 		}
-		f.Evidence = []string{s.EventID, w.EventID}
-		for _, c := range f.Changes {
-			if c.sourceEvent != "" {
-				f.Evidence = append(f.Evidence, c.sourceEvent)
-			}
+		break
+	}
+	for _, j := range later {
+		if f := a.attempt(i, j); f != nil {
+			return f
 		}
-		if len(f.Changes) == 0 {
-			for _, between := range steps[i+1 : j] {
-				if between.Status == events.StatusSuccess && between.Tool != s.Tool && !IsRead(between.Tool, commandOf(between)) && !slices.Contains(f.Before, between.Tool) {
-					f.Before = append(f.Before, between.Tool)
-					f.Evidence = append(f.Evidence, between.EventID)
-				}
-			}
-		}
-		return f
 	}
 	return a.otherTool(i)
+}
+
+// attempt compares a failing call with a working one of the same tool; nil when they are not about the same.
+func (a *analyser) attempt(i, j int) *Finding {
+	steps := a.task.Steps
+	s, w := steps[i], steps[j]
+	f := &Finding{Kind: FindingRepaired, Step: s, Working: &w, Trust: TrustAgentInferred}
+	f.Changes = differences(s.Parameters, w.Parameters, errorText(s))
+	a.trace(f.Changes, i, j)
+	if !sameAttempt(s, w, f.Changes) {
+		return nil
+	}
+	f.Evidence = []string{s.EventID, w.EventID}
+	for _, c := range f.Changes {
+		if c.sourceEvent != "" {
+			f.Evidence = append(f.Evidence, c.sourceEvent)
+		}
+	}
+	if len(f.Changes) == 0 {
+		for _, between := range steps[i+1 : j] {
+			if between.Status != events.StatusSuccess || looksFailed(between) || IsRead(between.Tool, commandOf(between)) {
+				continue
+			}
+			name := between.Tool
+			if name == s.Tool {
+				// Of one shell, what was run says what was done.
+				words := strings.Fields(commandOf(between))
+				if len(words) == 0 {
+					continue
+				}
+				name = strings.Join(words[:min(2, len(words))], " ")
+			}
+			if !slices.Contains(f.Before, name) && len(f.Before) < maxNamed {
+				f.Before = append(f.Before, name)
+				f.Evidence = append(f.Evidence, between.EventID)
+			}
+		}
+	}
+	return f
 }
 
 // siblingRepair looks for the call in tasks of the same goal that succeeded.
@@ -407,7 +440,9 @@ func sameAttempt(s, w Step, changes []Change) bool {
 	}
 	for _, c := range changes {
 		switch {
-		case c.Kind == ChangeRenamed, c.Kind == ChangeType, c.Kind == ChangeFormat, c.Kind == ChangeTotal, c.Kind == ChangeClauses:
+		case c.Kind == ChangeRenamed, c.Kind == ChangeType, c.Kind == ChangeFormat, c.Kind == ChangeTotal:
+			return true
+		case c.Kind == ChangeClauses && alikeTexts(a, b):
 			return true
 		case c.Source == SourceError:
 			return true
@@ -417,6 +452,29 @@ func sameAttempt(s, w Step, changes []Change) bool {
 			return true
 		case len(a) <= 1 && near(c.newValues, a):
 			return true
+		}
+	}
+	return false
+}
+
+// alikeTexts reports that a query or command of one call has more than half of the words of the shorter in common with one
+// of the other: another command of the same shell is an attempt at something else.
+func alikeTexts(a, b map[string]bool) bool {
+	for x := range a {
+		mine := strings.Fields(strings.ToLower(x))
+		for y := range b {
+			theirs := strings.Fields(strings.ToLower(y))
+			common := 0
+			for _, w := range mine {
+				if slices.ContainsFunc(theirs, func(v string) bool {
+					return v == w || len(w) > 3 && strings.HasPrefix(v, w) || len(v) > 3 && strings.HasPrefix(w, v)
+				}) {
+					common++
+				}
+			}
+			if common*2 > min(len(mine), len(theirs)) {
+				return true
+			}
 		}
 	}
 	return false
@@ -469,6 +527,28 @@ func (a *analyser) trace(changes []Change, i, j int) {
 			}
 			if c.Source != SourceUnknown {
 				break
+			}
+		}
+		if c.Source == SourceUnknown && c.Kind == ChangeValue && len(c.newValues) > 0 {
+			a.readAgain(c, i, j)
+		}
+	}
+}
+
+// readAgain takes a reading call between the two, of the same thing, for the source of a new value: a file or record was
+// looked at again.
+func (a *analyser) readAgain(c *Change, i, j int) {
+	steps := a.task.Steps
+	mine := flatten(steps[i].Parameters).values()
+	for k := j - 1; k > i; k-- {
+		r := steps[k]
+		if r.Status != events.StatusSuccess || r.Tool == steps[i].Tool || !IsRead(r.Tool, commandOf(r)) || isThought(r.Tool) {
+			continue
+		}
+		for v := range flatten(r.Parameters).values() {
+			if mine[v] {
+				c.Source, c.SourceTool, c.sourceEvent = SourceTool, r.Tool, r.EventID
+				return
 			}
 		}
 	}

@@ -142,6 +142,30 @@ func TestRepairBySomethingElse(t *testing.T) {
 	}
 }
 
+// TestShell: commands of one shell are told apart.
+func TestShell(t *testing.T) {
+	t.Parallel()
+	run := func(command string) string { return string(quoted(command)) }
+	f := one(t, newScript("t", "", "test").fail("Bash", `{"command":"npm test"}`, "module not found").ok("Bash", `{"command":"npm install"}`, "ok").ok("Bash", `{"command":"npm test"}`, "ok").analyse())
+	if !slices.Equal(f.Before, []string{"npm install"}) || f.CauseClass != memory.CauseOrder {
+		t.Errorf("before %v", f.Before)
+	}
+	f = one(t, newScript("t", "", "test").fail("Bash", `{"command":"python run.py"}`, "python: command not found").ok("Bash", `{"command":"ls"}`, "run.py").
+		ok("Bash", `{"command":"python3 run.py"}`, "ok").analyse())
+	if len(f.Changes) != 1 || f.Changes[0].To != "python3" || f.Changes[0].From != "python" {
+		t.Errorf("changes %+v", f.Changes)
+	}
+	f = one(t, newScript("t", "", "push").fail("Bash", `{"command":`+run("git push origin main")+`}`, "no upstream branch").ok("Bash", `{"command":`+run("git push -u origin main")+`}`, "ok").analyse())
+	if len(f.Changes) != 1 || f.Changes[0].Kind != memory.ChangeClauses || f.Changes[0].To != "-u" {
+		t.Errorf("changes %+v", f.Changes)
+	}
+	f = one(t, newScript("t", "", "edit").fail("Edit", `{"file_path":"/a/b.go","old_string":"abc xyz","new_string":"x"}`, "string to replace not found in file").ok("Read", `{"file_path":"/a/b.go"}`, "1 abc  def").
+		ok("Edit", `{"file_path":"/a/b.go","old_string":"abc  def;","new_string":"x"}`, "ok").analyse())
+	if len(f.Changes) == 0 || f.Changes[0].Parameter != "old_string" || f.Changes[0].SourceTool != "Read" {
+		t.Errorf("changes %+v", f.Changes)
+	}
+}
+
 // TestNoLesson: what teaches nothing is dropped and counted.
 func TestNoLesson(t *testing.T) {
 	t.Parallel()
@@ -229,6 +253,10 @@ func TestCorrections(t *testing.T) {
 		if a := newScript("t", "", "x").ok("book", `{"id":"A12"}`, "ok").user(said).analyse(); len(a.Findings) > 0 {
 			t.Errorf("%q is taken for a correction: %+v", said, a.Findings[0].Said)
 		}
+	}
+	lone := newScript("t", "", "x").add(events.KindFeedback, events.Feedback{Kind: events.FeedbackCorrection, Comment: "the year ends in June"}).analyse()
+	if len(lone.Stated) != 1 || lone.Stated[0].MemoryType != memory.MemoryCorrection {
+		t.Errorf("a correction of no step states %+v", lone.Stated)
 	}
 	s := newScript("t", "", "x").ok("book", `{"id":"A1"}`, "ok").ok("pay", `{"id":"A1"}`, "ok")
 	f := one(t, s.add(events.KindFeedback, events.Feedback{Target: "t/1", Kind: events.FeedbackCorrection, Comment: "book the early one"}).analyse())

@@ -360,6 +360,12 @@ func (a *analyser) corrections() {
 		case m.step == -1 && m.message.Role == events.RoleUser && corrects(said):
 			step = a.stepBefore(at, true)
 		}
+		if m.step == -2 && step == nil && said != "" && !InstructsAgent(said) {
+			// It corrects something, and no call.
+			a.out.Stated = append(a.out.Stated, Stated{
+				EventID: m.eventID, MemoryType: MemoryCorrection, Entity: "user", Value: Cut(said, maxStatedRunes), Content: Cut(said, maxStatedRunes), OnPurpose: true,
+			})
+		}
 		if step == nil || seen[step.EventID] {
 			continue
 		}

@@ -142,12 +142,36 @@ func (k *Keeper) Handle(ctx context.Context, batch []Write) []error {
 	for _, c := range done {
 		snapshots, memories = append(snapshots, c.snapshots...), append(memories, c.memories...)
 	}
+	if err := k.dropRules(ctx, done); err != nil {
+		for _, i := range from {
+			verdicts[i] = err
+		}
+		return verdicts
+	}
 	if err := k.indexing.put(ctx, lastSnapshots(snapshots), lastMemories(memories)); err != nil {
 		for _, i := range from {
 			verdicts[i] = fmt.Errorf("make a write searchable: %w", err)
 		}
 	}
 	return verdicts
+}
+
+// dropRules takes forgotten rules out of the index. Restored ones come back by the consolidator, which embeds rules.
+func (k *Keeper) dropRules(ctx context.Context, done []change) error {
+	if k.opts.Index == nil {
+		return nil
+	}
+	for _, c := range done {
+		for _, r := range c.rules {
+			if r.Status != memory.ItemForgotten {
+				continue
+			}
+			if err := k.opts.Index.Delete(ctx, r.Namespace, []string{r.RuleID}); err != nil {
+				return fmt.Errorf("take rule %s out of the index: %w", r.RuleID, err)
+			}
+		}
+	}
+	return nil
 }
 
 func confirm(w Write, r Receipt, err error) {
