@@ -5,6 +5,8 @@
 -- outlasts every machine's. A row that a job wrote counts once its run is committed. The current versions are in
 -- v_snapshots, v_memories, v_rules and v_summaries.
 -- (writer, seq) names one write, so that a write that is repeated does not make a version.
+-- Items are read by their ids, a few at a time and far apart, and their rows are wide: small granules are what keeps such
+-- a read from decompressing half the table.
 
 -- Decision snapshots: steps worth keeping, with outcome and reflection.
 CREATE TABLE IF NOT EXISTS snapshots /* ON CLUSTER */
@@ -61,7 +63,7 @@ CREATE TABLE IF NOT EXISTS snapshots /* ON CLUSTER */
 )
 ENGINE = ReplacingMergeTree(recorded_at)
 ORDER BY (namespace, snapshot_id, task_revision, writer, seq)
-SETTINGS index_granularity = 1024
+SETTINGS index_granularity = 128
 COMMENT 'Decision snapshots, all versions';
 
 -- Structured facts: preferences, procedures, facts and corrections.
@@ -114,7 +116,7 @@ CREATE TABLE IF NOT EXISTS memories /* ON CLUSTER */
 )
 ENGINE = ReplacingMergeTree(recorded_at)
 ORDER BY (namespace, memory_id, task_revision, writer, seq)
-SETTINGS index_granularity = 1024
+SETTINGS index_granularity = 128
 COMMENT 'Structured memories, all versions';
 
 -- What several snapshots have in common.
@@ -162,7 +164,7 @@ CREATE TABLE IF NOT EXISTS rules /* ON CLUSTER */
 )
 ENGINE = ReplacingMergeTree(recorded_at)
 ORDER BY (namespace, rule_id, task_revision, writer, seq)
-SETTINGS index_granularity = 1024
+SETTINGS index_granularity = 128
 COMMENT 'Rules, all versions';
 
 -- Where a session stands, in at most 200 characters.
@@ -192,7 +194,7 @@ CREATE TABLE IF NOT EXISTS summaries /* ON CLUSTER */
 )
 ENGINE = ReplacingMergeTree(recorded_at)
 ORDER BY (namespace, session_id, task_revision, writer, seq)
-SETTINGS index_granularity = 1024
+SETTINGS index_granularity = 128
 COMMENT 'Summaries of sessions, all versions';
 
 -- Vectors of all items, of every model and text they ever had, so that an index can be rebuilt without embedding again
@@ -212,7 +214,7 @@ CREATE TABLE IF NOT EXISTS item_vectors /* ON CLUSTER */
 )
 ENGINE = ReplacingMergeTree(keep_first)
 ORDER BY (namespace, model, item_id, text_hash)
-SETTINGS index_granularity = 1024
+SETTINGS index_granularity = 64
 COMMENT 'Vectors of items';
 
 -- The graph between items. The last row of (from_id, kind, to_id) counts; a removed relation stays as a row.
