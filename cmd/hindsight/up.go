@@ -34,7 +34,7 @@ const (
 )
 
 func (a *app) upCommand() *cobra.Command {
-	var enginesOnly bool
+	var enginesOnly, ingestOnly bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process, with embedded engines",
@@ -43,13 +43,15 @@ func (a *app) upCommand() *cobra.Command {
 			"Ends cleanly on Ctrl-C and SIGTERM.",
 		Example: "  hindsight up\n  hindsight up --engines-only\n  HINDSIGHT_DATA_DIR=/var/lib/hindsight hindsight up",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.up(cmd.Context(), enginesOnly) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.up(cmd.Context(), enginesOnly, ingestOnly) },
 	}
 	cmd.Flags().BoolVar(&enginesOnly, "engines-only", false, "run only NATS and ClickHouse, for services that run as processes of their own")
+	cmd.Flags().BoolVar(&ingestOnly, "ingest-only", false, "run the engines and the ingestor only: closed tasks wait for a reflector, nothing is recalled")
+	cmd.MarkFlagsMutuallyExclusive("engines-only", "ingest-only")
 	return cmd
 }
 
-func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
+func (a *app) up(ctx context.Context, enginesOnly, ingestOnly bool) (err error) {
 	began := time.Now()
 	logger := service.NewLogger(a.cfg, a.stderr)
 	engines, err := a.startEngines(ctx, logger)
@@ -58,19 +60,22 @@ func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, engines.stop(ctx)) }()
 	if enginesOnly {
-		a.announce(began, false)
+		a.announce(began, false, false)
 		<-ctx.Done()
 		return nil
 	}
+	options := service.Options{
+		Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
+		Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT", Ready: func() { a.announce(began, true, !ingestOnly) },
+	}
+	services := []service.Service{service.Ingest}
+	if !ingestOnly {
+		options.Door = service.NewDoor(a.cfg, logger)
+		services = append(services, service.Reflect, service.Consolidate)
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return engines.watch(gctx, a) })
-	g.Go(func() error {
-		return service.Run(gctx, service.Options{
-			Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
-			Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT",
-			Ready: func() { a.announce(began, true) }, Door: service.NewDoor(a.cfg, logger),
-		}, service.Ingest, service.Reflect, service.Consolidate)
-	})
+	g.Go(func() error { return service.Run(gctx, options, services...) })
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
@@ -78,15 +83,17 @@ func (a *app) up(ctx context.Context, enginesOnly bool) (err error) {
 }
 
 // announce tells a person what runs where, on stderr: stdout belongs to protocols.
-func (a *app) announce(began time.Time, services bool) {
+func (a *app) announce(began time.Time, services, mcp bool) {
 	took := time.Since(began).Round(10 * time.Millisecond)
 	if !service.IsTerminal(a.stderr) {
 		service.NewLogger(a.cfg, a.stderr).Info("ready", "seconds", took.Seconds(), "nats", a.cfg.NATSAddress(), "clickhouse", a.cfg.ClickHouseAddress(), "data_dir", a.cfg.DataDir, "services", services)
 		return
 	}
 	a.sayf("\nHindsight is ready (%s).\n  NATS        %s\n  ClickHouse  %s  (database %s)\n", took, a.cfg.NATSAddress(), a.cfg.ClickHouseAddress(), a.cfg.Database)
-	if services {
+	if mcp {
 		a.sayf("  MCP         %s\n", a.cfg.MCPAddress())
+	}
+	if services {
 		a.sayf("  health      http://%s/readyz  (metrics at /metrics)\n", net.JoinHostPort(a.cfg.Bind, strconv.Itoa(a.cfg.ConsolePort)))
 	}
 	a.sayf("  data        %s\n\nIn another terminal:\n  hindsight import --wait FILE…\n  hindsight tasks\n\nCtrl-C ends it.\n\n", a.cfg.DataDir)

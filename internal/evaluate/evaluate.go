@@ -88,7 +88,7 @@ func start(ctx context.Context, executable string, args ...string) (*program, er
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the measured program: %w", err)
 	}
-	ports, err := freePorts(ctx, 3)
+	ports, err := freePorts(ctx, 4)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -99,7 +99,7 @@ func start(ctx context.Context, executable string, args ...string) (*program, er
 		healthURL:  "http://127.0.0.1:" + ports[2],
 		environment: append(os.Environ(),
 			"HINDSIGHT_DATA_DIR="+filepath.Join(dir, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=",
-			"HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1], "HINDSIGHT_CONSOLE_PORT="+ports[2],
+			"HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1], "HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_MCP_PORT="+ports[3],
 			"HINDSIGHT_BIND=127.0.0.1", "HINDSIGHT_INGEST_BATCH="+strconv.Itoa(benchBatch), "HINDSIGHT_CLICKHOUSE_DATABASE="+benchDatabase),
 	}
 	if err := p.launch(ctx); err != nil {
