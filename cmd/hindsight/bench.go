@@ -13,36 +13,51 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
 
+// benchOptions are the flags of all suites.
+type benchOptions struct {
+	events, questions int
+	sizes             []int
+	seed              int64
+}
+
 func (a *app) benchCommand() *cobra.Command {
-	var o evaluate.IngestOptions
+	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench SUITE",
-		Short: "Measure beside the raw engines: startup, ingest",
+		Short: "Measure beside the raw engines: startup, ingest, recall",
 		Long: "Starts the program on an empty folder and free ports and measures it from outside; a running installation is not\n" +
 			"touched. 'startup' gives the time until ready and the memory at rest; 'ingest' the events per second from publish\n" +
-			"to row, and their ratio to the slower of the raw engines in the same run.",
-		Example:   "  hindsight bench startup\n  hindsight bench ingest --events 1000000 --json",
+			"to row, and their ratio to the slower of the raw engines in the same run; 'recall' how long an answer takes at\n" +
+			"several sizes of memory, beside a bare vector search and the embedding model.",
+		Example:   "  hindsight bench startup\n  hindsight bench ingest --events 1000000 --json\n  hindsight bench recall --sizes 1000,10000",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"startup", "ingest"},
+		ValidArgs: []string{"startup", "ingest", "recall"},
 		RunE:      func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), args[0], o) },
 	}
-	cmd.Flags().IntVar(&o.Events, "events", 200_000, "events of the suite ingest")
-	cmd.Flags().Int64Var(&o.Seed, "seed", 1, "seed of the generated events")
+	flags := cmd.Flags()
+	flags.IntVar(&o.events, "events", 200_000, "events of the suite ingest")
+	flags.IntSliceVar(&o.sizes, "sizes", []int{1_000, 10_000, 100_000}, "snapshots in memory, of the suite recall")
+	flags.IntVar(&o.questions, "questions", 200, "questions at each size, of the suite recall")
+	flags.Int64Var(&o.seed, "seed", 1, "seed of what is generated")
 	return cmd
 }
 
-func (a *app) bench(ctx context.Context, suite string, o evaluate.IngestOptions) error {
+func (a *app) bench(ctx context.Context, suite string, o benchOptions) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	logger := service.NewLogger(a.cfg, a.stderr)
 	var report evaluate.Report
 	switch suite {
 	case "startup":
 		report, err = evaluate.Startup(ctx, executable)
+	case "recall":
+		report, err = evaluate.Recall(ctx, evaluate.RecallOptions{
+			Executable: executable, Sizes: o.sizes, Questions: o.questions, Seed: o.seed, EngineSetting: a.engineSetting, Logger: logger,
+		})
 	default:
-		o.Executable, o.Logger = executable, service.NewLogger(a.cfg, a.stderr)
-		report, err = evaluate.Ingest(ctx, o)
+		report, err = evaluate.Ingest(ctx, evaluate.IngestOptions{Executable: executable, Events: o.events, Seed: o.seed, Logger: logger})
 	}
 	if err != nil {
 		return fmt.Errorf("bench %s: %w", suite, err)
@@ -52,7 +67,7 @@ func (a *app) bench(ctx context.Context, suite string, o evaluate.IngestOptions)
 	}
 	a.printf("bench %s (seed %d)\n", report.Suite, report.Seed)
 	for _, name := range slices.Sorted(maps.Keys(report.Figures)) {
-		a.printf("  %-28s %14.2f\n", name, report.Figures[name])
+		a.printf("  %-40s %14.2f\n", name, report.Figures[name])
 	}
 	return nil
 }
