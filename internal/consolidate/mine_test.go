@@ -3,6 +3,7 @@ package consolidate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
@@ -56,6 +57,48 @@ func TestContradictingRules(t *testing.T) {
 	}
 }
 
+// TestRulesSpeakTheLanguageOfTheTasks: rules of tasks in Chinese are worded in Chinese, with the names of tools as they are.
+func TestRulesSpeakTheLanguageOfTheTasks(t *testing.T) {
+	t.Parallel()
+	var tasks []memory.Task
+	for _, evs := range shopTasks(8) {
+		task := memory.BuildTask(evs, true)
+		task.Goal = "帮我买一件商品，并确认库存"
+		tasks = append(tasks, task)
+	}
+	read := digests(t, tasks)
+	found := mine(namespace, "shop", read)
+	i := slices.IndexFunc(found.rules, func(p *pattern) bool { return p.kind == memory.RuleCall })
+	if i < 0 {
+		t.Fatal("no rule about calls")
+	}
+	var r memory.Rule
+	word(&r, found.rules[i], read, "")
+	t.Log(r.Rule, r.Condition, r.Action, r.DoesNotApplyWhen)
+	for _, text := range []string{r.Rule, r.Condition, r.Action, r.DoesNotApplyWhen} {
+		if memory.LanguageOf(text) != memory.LanguageChinese {
+			t.Errorf("%q is not Chinese", text)
+		}
+	}
+	if !strings.Contains(r.Action, "look") {
+		t.Errorf("the action does not name the tool: %q", r.Action)
+	}
+}
+
+// TestOneLoudAgent: what only one agent says of itself, in ever other ways, is one voice.
+func TestOneLoudAgent(t *testing.T) {
+	t.Parallel()
+	var tasks []memory.Task
+	for i := range 20 {
+		tasks = append(tasks,
+			memory.BuildTask(shopTask(i, "loud", fmt.Sprintf("goal%d", i), false, true, "agent"), true),
+			memory.BuildTask(shopTask(100+i, "loud", fmt.Sprintf("goal%d", i), true, false, "agent"), true))
+	}
+	if found := mine(namespace, "shop", digests(t, tasks)); len(found.rules) > 0 {
+		t.Errorf("%d rules, the first with %d voices: %s", len(found.rules), found.rules[0].voices, found.rules[0].predicate.JSON())
+	}
+}
+
 // TestAPersonHasTheSay: what a person wrote, forgot or sent to review is not touched.
 func TestAPersonHasTheSay(t *testing.T) {
 	t.Parallel()
@@ -64,8 +107,12 @@ func TestAPersonHasTheSay(t *testing.T) {
 		kind   memory.WriterKind
 		want   bool
 	}{
-		{memory.ItemActive, memory.WriterMachine, true}, {memory.ItemRetired, memory.WriterMachine, true}, {memory.ItemCandidate, memory.WriterMachine, true},
-		{memory.ItemActive, memory.WriterPerson, false}, {memory.ItemForgotten, memory.WriterMachine, false}, {memory.ItemQuarantined, memory.WriterMachine, false},
+		{memory.ItemActive, memory.WriterMachine, true},
+		{memory.ItemRetired, memory.WriterMachine, true},
+		{memory.ItemCandidate, memory.WriterMachine, true},
+		{memory.ItemActive, memory.WriterPerson, false},
+		{memory.ItemForgotten, memory.WriterMachine, false},
+		{memory.ItemQuarantined, memory.WriterMachine, false},
 		{memory.ItemPendingReview, memory.WriterMachine, false},
 	} {
 		r := memory.Rule{Judged: memory.Judged{Status: c.status}, Version: memory.Version{WriterKind: c.kind}}

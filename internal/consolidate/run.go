@@ -28,6 +28,8 @@ type work struct {
 	namespace string
 
 	run memory.Run
+	// seq tells the writes of one run from those of another: a run writes each item once.
+	seq uint64
 	// begun says that the run is written down; one that writes nothing leaves no trace.
 	begun bool
 	// committing says that the run may be committed, so that it must not be noted as failed.
@@ -35,13 +37,13 @@ type work struct {
 }
 
 func newWork(record Record, lease Lease, clock func() time.Time, holder, job, namespace string) *work {
-	started := clock().UTC().Truncate(time.Millisecond)
+	now := clock().UTC()
 	return &work{
-		record: record, lease: lease, clock: clock, namespace: namespace,
+		record: record, lease: lease, clock: clock, namespace: namespace, seq: uint64(max(0, now.UnixNano())),
 		run: memory.Run{
 			Job: job, Namespace: namespace, Version: versionRunning, Status: memory.RunRunning, Fence: lease.Fence(), Holder: holder,
-			StartedAt: started, Counts: map[string]uint64{},
-			RunID: memory.HashID("run", job, namespace, strconv.FormatUint(lease.Fence(), 10), strconv.FormatInt(clock().UnixNano(), 10)),
+			StartedAt: now.Truncate(time.Millisecond), Counts: map[string]uint64{},
+			RunID: memory.HashID("run", job, namespace, strconv.FormatUint(lease.Fence(), 10), strconv.FormatInt(now.UnixNano(), 10)),
 		},
 	}
 }
@@ -72,12 +74,9 @@ func writer(job string) string { return "consolidate/" + job }
 // later revision of the task counts more.
 func (w *work) version(previous memory.Version) memory.Version {
 	return memory.Version{
-		TaskRevision: previous.TaskRevision, Writer: writer(w.run.Job), WriterKind: memory.WriterMachine, Seq: w.seq(), RunID: w.run.RunID,
+		TaskRevision: previous.TaskRevision, Writer: writer(w.run.Job), WriterKind: memory.WriterMachine, Seq: w.seq, RunID: w.run.RunID,
 	}
 }
-
-// seq tells the writes of one run from those of another: a run writes each item once.
-func (w *work) seq() uint64 { return uint64(max(0, w.run.StartedAt.UnixMilli())) }
 
 func (w *work) snapshots(ctx context.Context, changed []memory.Snapshot) error {
 	if len(changed) == 0 {
@@ -135,7 +134,7 @@ func (w *work) relations(ctx context.Context, changed []memory.Relation) error {
 		return err
 	}
 	for i := range changed {
-		changed[i].Namespace, changed[i].Writer, changed[i].Seq, changed[i].RunID = w.namespace, writer(w.run.Job), w.seq(), w.run.RunID
+		changed[i].Namespace, changed[i].Writer, changed[i].Seq, changed[i].RunID = w.namespace, writer(w.run.Job), w.seq, w.run.RunID
 	}
 	if err := w.record.InsertRelations(ctx, changed); err != nil {
 		return fmt.Errorf("write relations: %w", err)

@@ -223,7 +223,8 @@ func (s *Scheduler) runOrder(ctx context.Context, lease Lease, o order) (Report,
 }
 
 // RunJob runs one job now, and returns when it has ended. While [Scheduler.Run] runs in this process the job waits for
-// its turn there; otherwise RunJob takes the lease for itself, so that Holder must be a name that no other process has.
+// its turn there; otherwise RunJob takes the lease for itself, so that Holder must be a name that no other process has,
+// and Run must not be started meanwhile: a lease is taken at once from a holder of the same name.
 // The error is [ErrUnknownJob] for a name that is not one of [Jobs].
 func (s *Scheduler) RunJob(ctx context.Context, job string) (Report, error) {
 	if !slices.Contains(Jobs(), job) {
