@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,36 +13,32 @@ import (
 	"time"
 )
 
-// ingestorProcess is a running `ingestor`.
-type ingestorProcess struct {
+// program is one of the separate programs, running.
+type program struct {
 	in   *installation
+	name string
 	cmd  *exec.Cmd
 	log  *syncBuffer
 	done chan error
 }
 
-// startIngestor runs the separate program against the installation's engines and waits until it is ready.
-func (in *installation) startIngestor() *ingestorProcess {
+// startProgram runs a separate program against the installation's engines and waits until it is ready.
+func (in *installation) startProgram(name string) *program {
 	in.t.Helper()
-	p := &ingestorProcess{in: in, cmd: exec.Command(filepath.Join(programs, "ingestor")), log: &syncBuffer{}, done: make(chan error, 1)}
-	p.cmd.Env = append(in.env, "HINDSIGHT_NATS_URL="+in.nats, "HINDSIGHT_CLICKHOUSE_URL="+in.http)
+	p := &program{in: in, name: name, cmd: exec.Command(filepath.Join(programs, name)), log: &syncBuffer{}, done: make(chan error, 1)}
+	port := freePorts(in.t, 1)[0]
+	p.cmd.Env = append(slices.Clone(in.env), "HINDSIGHT_NATS_URL="+in.nats, "HINDSIGHT_CLICKHOUSE_URL="+in.http, "HINDSIGHT_HEALTH_PORT="+port)
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		in.t.Fatal(err)
 	}
 	go func() { p.done <- p.cmd.Wait() }()
 	in.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
-	var port string
-	for _, entry := range in.env {
-		if value, found := strings.CutPrefix(entry, "HINDSIGHT_HEALTH_PORT="); found {
-			port = value
-		}
-	}
 	in.waitFor(func() error { return httpOK("http://127.0.0.1:" + port + "/readyz") })
 	return p
 }
 
-func (p *ingestorProcess) stop() {
+func (p *program) stop() {
 	p.in.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.in.t.Fatal(err)
@@ -49,10 +46,10 @@ func (p *ingestorProcess) stop() {
 	select {
 	case err := <-p.done:
 		if err != nil {
-			p.in.t.Fatalf("ingestor did not end cleanly: %v\n%s", err, p.log)
+			p.in.t.Fatalf("%s did not end cleanly: %v\n%s", p.name, err, p.log)
 		}
 	case <-time.After(patience):
-		p.in.t.Fatalf("ingestor did not end on SIGTERM\n%s", p.log)
+		p.in.t.Fatalf("%s did not end on SIGTERM\n%s", p.name, p.log)
 	}
 }
 
@@ -171,7 +168,7 @@ func TestEveryCommandAgainstARunningInstallation(t *testing.T) {
 // by the events that were there before.
 func TestWaitIsForTheEventsOfThisImport(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	in.start()
 	line := func(id, kind, data string) string {
 		return `{"id":"` + id + `","namespace":"demo","agent_id":"a","session_id":"s","task_id":"t1","time":"2026-01-05T10:00:00Z","kind":"` + kind + `","data":` + data + "}\n"
@@ -201,7 +198,7 @@ func TestWaitIsForTheEventsOfThisImport(t *testing.T) {
 // TestInterruptedInput ends commands that wait for standard input.
 func TestInterruptedInput(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	in.start()
 	pipe := filepath.Join(in.dir, "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -253,7 +250,7 @@ func TestInterruptedInput(t *testing.T) {
 // TestFullDisk fills the disk under a running installation: it must say so, and take events again once there is room.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	disk := filepath.Join(in.dir, "data")
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		t.Fatal(err)
@@ -302,7 +299,7 @@ func TestFullDisk(t *testing.T) {
 // TestRejectedEventIsADeadLetter publishes past the command's own checks, as a foreign program would.
 func TestRejectedEventIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	in.start()
 	publishRaw(t, in.nats, "hindsight.v1.trace.demo.~.message", []byte("this is no event"))
 	type letter struct {
@@ -342,7 +339,7 @@ func TestRejectedEventIsADeadLetter(t *testing.T) {
 
 func TestWhatIsInUseIsRefusedByName(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	in.start()
 	second := newInstallation(t, "HINDSIGHT_DATA_DIR="+filepath.Join(in.dir, "data"))
 	r := second.try("", "up")

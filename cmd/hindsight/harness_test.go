@@ -22,6 +22,10 @@ import (
 // patience bounds every wait of these tests. It is long because it only matters when something is broken.
 const patience = 2 * time.Minute
 
+// noEmbedder is the setting of installations whose test is about something else than meaning: it saves them the embedding
+// of all that is learnt.
+const noEmbedder = "HINDSIGHT_EMBEDDER=none"
+
 // programs is the folder with the programs under test, built once for the whole run.
 var programs string
 
@@ -34,7 +38,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/hindsight", "./cmd/ingestor")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/hindsight", "./cmd/ingestor", "./cmd/reflector", "./cmd/consolidator", "./cmd/mcp")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the programs under test: %v\n%s", err, out)
@@ -52,6 +56,7 @@ type installation struct {
 	health string
 	nats   string
 	http   string
+	mcp    string
 	// args follow the word up.
 	args []string
 	cmd  *exec.Cmd
@@ -62,10 +67,11 @@ type installation struct {
 // newInstallation prepares one; start runs it.
 func newInstallation(t *testing.T, settings ...string) *installation {
 	t.Helper()
-	ports := freePorts(t, 4)
+	ports := freePorts(t, 5)
 	in := &installation{
 		t: t, dir: t.TempDir(), health: "http://127.0.0.1:" + ports[2],
 		nats: "nats://127.0.0.1:" + ports[0], http: "http://127.0.0.1:" + ports[1],
+		mcp: "http://127.0.0.1:" + ports[4] + "/mcp",
 	}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "HINDSIGHT_") || strings.HasPrefix(entry, "HINDSIGHT_ENGINES_DIR=") || strings.HasPrefix(entry, "HINDSIGHT_CHDB_LIBRARY=") {
@@ -81,7 +87,7 @@ func newInstallation(t *testing.T, settings ...string) *installation {
 	}
 	in.env = append(in.env,
 		"HINDSIGHT_DATA_DIR="+filepath.Join(in.dir, "data"), "HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1],
-		"HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_HEALTH_PORT="+ports[3], "PATH="+programs+":"+os.Getenv("PATH"),
+		"HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_HEALTH_PORT="+ports[3], "HINDSIGHT_MCP_PORT="+ports[4], "PATH="+programs+":"+os.Getenv("PATH"),
 		// Short times make the tests quick; what they mean is tested all the same.
 		"HINDSIGHT_TASK_QUIET=200ms", "HINDSIGHT_SWEEP_INTERVAL=100ms")
 	in.env = append(in.env, settings...)

@@ -59,7 +59,7 @@ func realRuns(t *testing.T, names ...string) []string {
 func TestImportOfRealRuns(t *testing.T) {
 	t.Parallel()
 	files := realRuns(t, "*.jsonl.gz")
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	in.start()
 	args := append([]string{"import", "--namespace", "demo", "--wait", "--json"}, files...)
 	first := parse[report](t, in.run(args...))
@@ -96,8 +96,8 @@ func TestImportOfRealRuns(t *testing.T) {
 // rows must be those of an import that nobody disturbed.
 func TestKilledDuringImport(t *testing.T) {
 	t.Parallel()
-	reference := newInstallation(t)
-	files := []string{reference.runsFile("runs.jsonl", 300)}
+	reference := newInstallation(t, noEmbedder)
+	files := []string{reference.runsFile("runs.jsonl", 60)}
 	if os.Getenv("HINDSIGHT_TEST_DATA") != "" {
 		files = append(files, realRuns(t, "tau_airline_gpt4o.jsonl.gz")...)
 	}
@@ -108,7 +108,7 @@ func TestKilledDuringImport(t *testing.T) {
 	took := timeOf(func() { reference.run(append([]string{"import", "--namespace", "timing", "--wait"}, files...)...) })
 	reference.stop()
 
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d; an undisturbed import takes %s", seed, took)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -157,7 +157,7 @@ func timeOf(f func()) time.Duration {
 
 func TestImportOfBadInput(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t)
+	in := newInstallation(t, noEmbedder)
 	in.start()
 	good := `{"id":"e1","namespace":"demo","agent_id":"a","session_id":"s","task_id":"t1","time":"2026-01-05T10:00:00Z","kind":"message","data":{"role":"user","content":"hello"}}`
 	file := in.writeFile("events.jsonl", strings.Join([]string{
@@ -210,10 +210,10 @@ func TestImportOfBadInput(t *testing.T) {
 // is lost, and intake goes on by itself once an ingestor runs.
 func TestFullStreamIsBackPressure(t *testing.T) {
 	t.Parallel()
-	in := newInstallation(t, "HINDSIGHT_TRACES_MAX_BYTES=1048576")
+	in := newInstallation(t, noEmbedder, "HINDSIGHT_TRACES_MAX_BYTES=1048576")
 	in.args = []string{"--engines-only"}
 	in.start()
-	ingestor := in.startIngestor() // It makes the streams and the schema.
+	ingestor := in.startProgram("ingestor") // It makes the streams and the schema.
 	ingestor.stop()
 
 	var lines strings.Builder
@@ -238,7 +238,7 @@ func TestFullStreamIsBackPressure(t *testing.T) {
 		t.Fatalf("accepted %d of 600, want some", accepted)
 	}
 	// An import meets the full stream and waits for the ingestor that starts meanwhile.
-	runs := in.runsFile("runs.jsonl", 400)
+	runs := in.runsFile("runs.jsonl", 40)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	importing := in.command(ctx, "import", "--namespace", "demo", "--wait", runs)
@@ -253,13 +253,15 @@ func TestFullStreamIsBackPressure(t *testing.T) {
 		}
 		return nil
 	})
-	ingestor = in.startIngestor()
+	ingestor = in.startProgram("ingestor")
+	reflector := in.startProgram("reflector")
 	if err := importing.Wait(); err != nil {
 		t.Fatalf("import: %v\n%s", err, said)
 	}
-	if got := in.sql("SELECT countIf(match(event_id, '^e[0-9]{1,3}$')), uniqExact(if(startsWith(task_id, 't'), '', task_id)) - 1 FROM trace_events FINAL WHERE namespace = 'demo'"); got != fmt.Sprintf("%d\t400", accepted) {
-		t.Errorf("events published before and tasks imported after = %s, want %d and 400", got, accepted)
+	if got := in.sql("SELECT countIf(match(event_id, '^e[0-9]{1,3}$')), uniqExact(if(startsWith(task_id, 't'), '', task_id)) - 1 FROM trace_events FINAL WHERE namespace = 'demo'"); got != fmt.Sprintf("%d\t40", accepted) {
+		t.Errorf("events published before and tasks imported after = %s, want %d and 40", got, accepted)
 	}
+	reflector.stop()
 	ingestor.stop()
 	in.stop()
 }
