@@ -29,7 +29,7 @@ const (
 
 // drafter makes the items of one reflection.
 type drafter struct {
-	*Reflector
+	*reading
 	task     memory.Task
 	evs      []events.Event
 	analysis memory.Analysis
@@ -205,16 +205,8 @@ func (d *drafter) place(ctx context.Context, m memory.Memory) error {
 // keepStanding compares with what the record holds of this task: what others decided about an item stands, and what this
 // revision does not have is superseded.
 func (d *drafter) keepStanding(ctx context.Context) error {
-	filter := memory.ItemFilter{Namespace: d.task.Namespace, TaskIDs: []string{d.task.TaskID}}
-	snapshots, err := d.opts.Items.Snapshots(ctx, filter)
-	if err != nil {
-		return fmt.Errorf("read the snapshots of task %q: %w", d.task.TaskID, err)
-	}
-	memories, err := d.opts.Items.Memories(ctx, filter)
-	if err != nil {
-		return fmt.Errorf("read the memories of task %q: %w", d.task.TaskID, err)
-	}
-	for _, old := range snapshots {
+	had := d.standing[memory.TaskKey{Namespace: d.task.Namespace, TaskID: d.task.TaskID}]
+	for _, old := range had.snapshots {
 		i := slices.IndexFunc(d.plan.Snapshots, func(s memory.Snapshot) bool { return s.SnapshotID == old.SnapshotID })
 		if i < 0 {
 			if d.mine(old.Judged, old.Version, old.ReflectedBy) {
@@ -230,7 +222,7 @@ func (d *drafter) keepStanding(ctx context.Context) error {
 			d.plan.kinds = slices.Delete(d.plan.kinds, i, i+1)
 		}
 	}
-	for _, old := range memories {
+	for _, old := range had.memories {
 		i := slices.IndexFunc(d.plan.Memories, func(m memory.Memory) bool { return m.MemoryID == old.MemoryID })
 		if i < 0 {
 			if d.plan.Closed && d.mine(old.Judged, old.Version, old.ExtractedBy) {

@@ -17,8 +17,8 @@ type TaskReader interface {
 
 // Ledger knows which revisions of tasks were reflected.
 type Ledger interface {
-	// LastReflection gives that of the highest revision; memory.ErrNotFound when there is none.
-	LastReflection(ctx context.Context, key memory.TaskKey) (memory.TaskReflection, error)
+	// Reflections gives that of the highest revision of each task; one that was never reflected is left out.
+	Reflections(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]memory.TaskReflection, error)
 	InsertReflections(ctx context.Context, reflections []memory.TaskReflection) error
 }
 

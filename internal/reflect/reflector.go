@@ -159,25 +159,24 @@ type Discarded struct {
 // Plan looks at a task as it is and says what a reflection would store and drop. It stores nothing. The error is
 // memory.ErrNotFound when there is no such task.
 func (r *Reflector) Plan(ctx context.Context, key memory.TaskKey) (Plan, error) {
-	task, evs, err := r.load(ctx, memory.ReflectionRequest{Namespace: key.Namespace, TaskID: key.TaskID, Closed: true})
+	b, task, evs, err := r.load(ctx, memory.ReflectionRequest{Namespace: key.Namespace, TaskID: key.TaskID, Closed: true})
 	if err != nil {
 		return Plan{}, err
 	}
-	return r.plan(ctx, task, evs, task.Revision, true, 0)
+	return b.plan(ctx, task, evs, task.Revision, true, 0)
 }
 
 // Reflect reflects one revision of a task and stores what comes of it. Repeating it changes nothing; a revision that is
 // older than one that was reflected is left alone. The error is memory.ErrNotFound when the task has no events (it was
 // erased), memory.ErrRejected when the record can never take what came of it, and otherwise to be tried again.
 func (r *Reflector) Reflect(ctx context.Context, request memory.ReflectionRequest) (memory.TaskReflection, error) {
-	key := memory.TaskKey{Namespace: request.Namespace, TaskID: request.TaskID}
-	last, err := r.opts.Ledger.LastReflection(ctx, key)
-	switch {
-	case errors.Is(err, memory.ErrNotFound):
-	case err != nil:
+	key := keyOf(request)
+	last, err := r.opts.Ledger.Reflections(ctx, []memory.TaskKey{key})
+	if err != nil {
 		return memory.TaskReflection{}, fmt.Errorf("read what was reflected of task %q: %w", key.TaskID, err)
-	case last.Revision >= request.Revision:
-		return last, nil
+	}
+	if done, was := last[key]; was && done.Revision >= request.Revision {
+		return done, nil
 	}
 	return r.reflect(ctx, request, 0)
 }
@@ -190,29 +189,21 @@ func (r *Reflector) Again(ctx context.Context, request memory.ReflectionRequest)
 
 func (r *Reflector) reflect(ctx context.Context, request memory.ReflectionRequest, seq uint64) (memory.TaskReflection, error) {
 	began := time.Now()
-	task, evs, err := r.load(ctx, request)
+	b, task, evs, err := r.load(ctx, request)
 	if err != nil {
 		return memory.TaskReflection{}, err
 	}
-	p, err := r.plan(ctx, task, evs, request.Revision, request.Closed, seq)
+	p, err := b.plan(ctx, task, evs, request.Revision, request.Closed, seq)
 	if err != nil {
 		return memory.TaskReflection{}, err
 	}
-	if err := r.store(ctx, p); err != nil {
-		return memory.TaskReflection{}, fmt.Errorf("reflect task %q: %w", request.TaskID, err)
+	if err := r.finish(ctx, []*Plan{&p}, began); err != nil {
+		return memory.TaskReflection{}, err
 	}
-	out := memory.TaskReflection{
-		Namespace: p.Namespace, TaskID: p.TaskID, Revision: p.Revision, Closed: p.Closed, ReflectedBy: p.ReflectedBy, Fallback: p.Fallback,
-		Kept: len(p.Snapshots) + len(p.Memories), Dropped: p.Dropped, RecordedAt: r.opts.Now().UTC(),
-	}
-	if err := r.opts.Ledger.InsertReflections(ctx, []memory.TaskReflection{out}); err != nil {
-		return memory.TaskReflection{}, fmt.Errorf("note that task %q was reflected: %w", request.TaskID, err)
-	}
-	r.count(p, time.Since(began))
-	return out, nil
+	return r.reflectionOf(&p), nil
 }
 
-func (r *Reflector) count(p Plan, took time.Duration) {
+func (r *Reflector) count(p *Plan, took time.Duration) {
 	by := "model"
 	if p.ReflectedBy == criticEvidence {
 		by = criticEvidence
@@ -230,36 +221,37 @@ func (r *Reflector) count(p Plan, took time.Duration) {
 	r.metrics.seconds.Observe(took.Seconds())
 }
 
-// load reads the task.
-func (r *Reflector) load(ctx context.Context, request memory.ReflectionRequest) (memory.Task, []events.Event, error) {
-	key := memory.TaskKey{Namespace: request.Namespace, TaskID: request.TaskID}
+// load reads the task and what the record holds of it.
+func (r *Reflector) load(ctx context.Context, request memory.ReflectionRequest) (*reading, memory.Task, []events.Event, error) {
+	key := keyOf(request)
 	stored, err := r.opts.Tasks.TaskEvents(ctx, []memory.TaskKey{key})
 	if err != nil {
-		return memory.Task{}, nil, fmt.Errorf("read task %q: %w", key.TaskID, err)
+		return nil, memory.Task{}, nil, fmt.Errorf("read task %q: %w", key.TaskID, err)
 	}
-	evs := memory.Envelopes(stored[key])
-	if len(evs) == 0 {
-		return memory.Task{}, nil, fmt.Errorf("reflect task %q of namespace %s: %w", key.TaskID, key.Namespace, memory.ErrNotFound)
+	task, evs, err := built(request, stored[key])
+	if err != nil {
+		return nil, memory.Task{}, nil, err
 	}
-	return memory.BuildTask(evs, request.Closed), evs, nil
+	b := r.reading()
+	return b, task, evs, b.readStanding(ctx, []memory.TaskKey{key})
 }
 
 // plan decides what is to be stored.
-func (r *Reflector) plan(ctx context.Context, task memory.Task, evs []events.Event, revision uint64, closed bool, seq uint64) (Plan, error) {
-	siblings, err := r.siblings(ctx, task)
+func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event, revision uint64, closed bool, seq uint64) (Plan, error) {
+	siblings, err := b.siblingsOf(ctx, task)
 	if err != nil {
 		return Plan{}, err
 	}
-	held, err := r.held(ctx, task)
+	held, err := b.held(ctx, task)
 	if err != nil {
 		return Plan{}, err
 	}
-	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: held.errors, MinImportance: r.opts.MinImportance})
+	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: held.errors, MinImportance: b.opts.MinImportance})
 	p := Plan{
 		Namespace: task.Namespace, TaskID: task.TaskID, Revision: revision, Closed: closed, ReflectedBy: criticEvidence, Dropped: a.Dropped,
 		Snapshots: []memory.Snapshot{}, Memories: []memory.Memory{},
 	}
-	d := drafter{Reflector: r, task: task, evs: evs, analysis: a, held: held, plan: &p, version: memory.Version{
+	d := drafter{reading: b, task: task, evs: evs, analysis: a, held: held, plan: &p, version: memory.Version{
 		TaskRevision: revision, Writer: writerReflector, WriterKind: memory.WriterMachine, Seq: seq,
 	}}
 	if err := d.snapshots(ctx); err != nil {
@@ -274,17 +266,25 @@ func (r *Reflector) plan(ctx context.Context, task memory.Task, evs []events.Eve
 	return p, nil
 }
 
-// siblings are the other closed tasks of the goal.
-func (r *Reflector) siblings(ctx context.Context, task memory.Task) ([]memory.Task, error) {
+// siblingsOf are the other finished tasks of the goal.
+func (b *reading) siblingsOf(ctx context.Context, task memory.Task) ([]memory.Task, error) {
 	if task.GoalID == "" {
 		return nil, nil
 	}
-	var out []memory.Task
-	filter := memory.TaskFilter{Namespace: task.Namespace, GoalID: task.GoalID, Newest: true, Limit: maxSiblings + 1}
-	for t, err := range r.opts.Tasks.Tasks(ctx, filter) {
-		if err != nil {
-			return nil, fmt.Errorf("read tasks of goal %q: %w", task.GoalID, err)
+	goal := [2]string{task.Namespace, task.GoalID}
+	all, read := b.siblings[goal]
+	if !read {
+		filter := memory.TaskFilter{Namespace: task.Namespace, GoalID: task.GoalID, Newest: true, Limit: maxSiblings + 1}
+		for t, err := range b.opts.Tasks.Tasks(ctx, filter) {
+			if err != nil {
+				return nil, fmt.Errorf("read tasks of goal %q: %w", task.GoalID, err)
+			}
+			all = append(all, t)
 		}
+		b.siblings[goal] = all
+	}
+	var out []memory.Task
+	for _, t := range all {
 		if t.TaskID != task.TaskID && t.Finished {
 			out = append(out, t)
 		}
@@ -305,7 +305,7 @@ type held struct {
 // maxHeld is how many lessons on a tool are looked at.
 const maxHeld = 50
 
-func (r *Reflector) held(ctx context.Context, task memory.Task) (held, error) {
+func (b *reading) held(ctx context.Context, task memory.Task) (held, error) {
 	out := held{errors: map[string]bool{}}
 	seen := map[string]bool{}
 	for _, s := range task.Steps {
@@ -313,11 +313,9 @@ func (r *Reflector) held(ctx context.Context, task memory.Task) (held, error) {
 			continue
 		}
 		seen[s.Tool] = true
-		snapshots, err := r.opts.Items.Snapshots(ctx, memory.ItemFilter{
-			Namespace: task.Namespace, TaskType: task.TaskType, Tool: s.Tool, Statuses: []memory.ItemStatus{memory.ItemActive}, Newest: true, Limit: maxHeld,
-		})
+		snapshots, err := b.knownOf(ctx, task, s.Tool)
 		if err != nil {
-			return held{}, fmt.Errorf("read what is known about %s: %w", s.Tool, err)
+			return held{}, err
 		}
 		for _, known := range snapshots {
 			if known.TaskID == task.TaskID {
@@ -332,23 +330,45 @@ func (r *Reflector) held(ctx context.Context, task memory.Task) (held, error) {
 	return out, nil
 }
 
+// knownOf are lessons about a tool in tasks of one type, the latest first.
+func (b *reading) knownOf(ctx context.Context, task memory.Task, tool string) ([]memory.Snapshot, error) {
+	key := [3]string{task.Namespace, task.TaskType, tool}
+	if known, read := b.known[key]; read {
+		return known, nil
+	}
+	known, err := b.opts.Items.Snapshots(ctx, memory.ItemFilter{
+		Namespace: task.Namespace, TaskType: task.TaskType, Tool: tool, Statuses: []memory.ItemStatus{memory.ItemActive}, Newest: true, Limit: maxHeld,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what is known about %s: %w", tool, err)
+	}
+	b.known[key] = known
+	return known, nil
+}
+
 // store writes in the order in which each part can be repeated: the record, then vectors and index.
-func (r *Reflector) store(ctx context.Context, p Plan) error {
-	snapshots := slices.Concat(p.Snapshots, p.oldSnapshots)
+func (r *Reflector) store(ctx context.Context, plans []*Plan) error {
+	var snapshots []memory.Snapshot
+	var memories []memory.Memory
+	var relations []memory.Relation
+	for _, p := range plans {
+		snapshots = append(append(snapshots, p.Snapshots...), p.oldSnapshots...)
+		memories = append(append(memories, p.Memories...), p.oldMemories...)
+		relations = append(relations, p.relations...)
+	}
 	if len(snapshots) > 0 {
 		if err := r.opts.Writer.InsertSnapshots(ctx, snapshots); err != nil {
 			return fmt.Errorf("store %d snapshots: %w", len(snapshots), err)
 		}
 	}
-	memories := slices.Concat(p.Memories, p.oldMemories)
 	if len(memories) > 0 {
 		if err := r.opts.Writer.InsertMemories(ctx, memories); err != nil {
 			return fmt.Errorf("store %d memories: %w", len(memories), err)
 		}
 	}
-	if len(p.relations) > 0 {
-		if err := r.opts.Writer.InsertRelations(ctx, p.relations); err != nil {
-			return fmt.Errorf("store %d relations: %w", len(p.relations), err)
+	if len(relations) > 0 {
+		if err := r.opts.Writer.InsertRelations(ctx, relations); err != nil {
+			return fmt.Errorf("store %d relations: %w", len(relations), err)
 		}
 	}
 	return r.indexing.put(ctx, snapshots, memories)

@@ -20,6 +20,8 @@ import (
 const (
 	// writeLinger is how long the keeper collects what agents write: they wait for it.
 	writeLinger = 20 * time.Millisecond
+	// maxReflectBatch is how many tasks are reflected together at most, when no model is asked.
+	maxReflectBatch = 25
 	// writeBatch is how many writes are stored at once at most.
 	writeBatch = 200
 )
@@ -52,7 +54,7 @@ func Reflect(ctx context.Context, p *Parts) error {
 		return err
 	}
 	tasks, err := p.Bus.NewWorker(bus.WorkerOptions{
-		Stream: bus.StreamReflect, Durable: "reflector", BatchSize: 1, Concurrency: p.Config.ReflectConcurrency, AckWait: time.Minute,
+		Stream: bus.StreamReflect, Durable: "reflector", BatchSize: p.reflectBatch(), BatchWait: batchWait, Concurrency: p.Config.ReflectConcurrency, AckWait: time.Minute,
 		Logger: p.Logger, Registerer: p.Registry,
 	}, reflectHandler(reflector))
 	if err != nil {
@@ -72,6 +74,15 @@ func Reflect(ctx context.Context, p *Parts) error {
 		return fmt.Errorf("reflect: %w", err)
 	}
 	return nil
+}
+
+// reflectBatch is how many tasks are reflected together: reading and writing for many is what costs least, but a model is
+// slow, and no task should wait for another's.
+func (p *Parts) reflectBatch() int {
+	if p.Config.LLMBaseURL != "" {
+		return 1
+	}
+	return maxReflectBatch
 }
 
 // Reflector makes what reflects out of the parts, for a person to try by hand.
@@ -114,18 +125,22 @@ func (p *Parts) keeper(space *Space) (*reflect.Keeper, error) {
 	return keeper, nil
 }
 
-// reflectHandler reflects one task a message.
+// reflectHandler reflects the tasks of a batch.
 func reflectHandler(reflector *reflect.Reflector) bus.Handler {
 	return func(ctx context.Context, batch []bus.Message) []error {
 		verdicts := make([]error, len(batch))
+		requests := make([]memory.ReflectionRequest, 0, len(batch))
+		from := make([]int, 0, len(batch)) // requests[k] is of batch[from[k]]
 		for i, m := range batch {
 			var request memory.ReflectionRequest
 			if err := json.Unmarshal(m.Data, &request); err != nil {
 				verdicts[i] = bus.Discard("malformed", fmt.Errorf("read the request: %w", err))
 				continue
 			}
-			_, err := reflector.Reflect(ctx, request)
-			verdicts[i] = reflectVerdict(err)
+			requests, from = append(requests, request), append(from, i)
+		}
+		for k, err := range reflector.ReflectAll(ctx, requests) {
+			verdicts[from[k]] = reflectVerdict(err)
 		}
 		return verdicts
 	}
