@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/mcpserver"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
@@ -28,3 +29,8 @@ func RequestReflection(ctx context.Context, p *Parts, r memory.ReflectionRequest
 
 // NamespaceOf is tested by itself: no stream accepts most of what a subject can be.
 func NamespaceOf(subject string) string { return namespaceOf(subject) }
+
+// NewAuthenticator is that of a door, with a clock that a test can turn.
+func NewAuthenticator(record tokenReader, now func() time.Time) mcpserver.Authenticator {
+	return newTokens(record, now)
+}

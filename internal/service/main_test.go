@@ -74,7 +74,7 @@ func environment(t *testing.T) map[string]string {
 	return map[string]string{
 		"HINDSIGHT_DATA_DIR": t.TempDir(), "HINDSIGHT_NATS_URL": enginetest.NATS(t), "HINDSIGHT_CLICKHOUSE_URL": clickhouse,
 		"HINDSIGHT_CLICKHOUSE_DATABASE": enginetest.Database(t, clickhouse), "HINDSIGHT_TASK_QUIET": "100ms", "HINDSIGHT_TASK_IDLE": "1h",
-		"HINDSIGHT_SWEEP_INTERVAL": "20ms", "HINDSIGHT_TRACES_MAX_BYTES": strconv.Itoa(64 << 20),
+		"HINDSIGHT_SWEEP_INTERVAL": "20ms", "HINDSIGHT_EMBEDDER": "none", "HINDSIGHT_TRACES_MAX_BYTES": strconv.Itoa(64 << 20),
 	}
 }
 

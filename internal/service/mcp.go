@@ -116,7 +116,7 @@ func (d *Door) Service(ctx context.Context, p *Parts) (err error) {
 		err = errors.Join(err, reader.Close(stop))
 	}()
 	d.inside.Store(&inside{
-		reader: reader, writer: NewWriter(p.Bus), items: p.Store, work: workingReader{p.Bus}, tokens: newTokens(p.Store),
+		reader: reader, writer: NewWriter(p.Bus), items: p.Store, work: workingReader{p.Bus}, tokens: newTokens(p.Store, time.Now),
 	})
 	reader.Warm(ctx)
 	<-ctx.Done()

@@ -181,15 +181,16 @@ func (p *Parts) traceWorker(o bus.WorkerOptions, timeout time.Duration) (*bus.Wo
 	if err != nil {
 		return nil, fmt.Errorf("set up the ingestor: %w", err)
 	}
-	worker, err := p.Bus.NewWorker(o, traceHandler(ingestor))
+	worker, err := p.Bus.NewWorker(o, traceHandler(ingestor, p.Bus))
 	if err != nil {
 		return nil, fmt.Errorf("set up the ingestor's worker: %w", err)
 	}
 	return worker, nil
 }
 
-// traceHandler translates between the worker's messages and verdicts and the ingestor's.
-func traceHandler(ingestor *ingest.Ingestor) bus.Handler {
+// traceHandler translates between the worker's messages and verdicts and the ingestor's, and hands over what is for the
+// keeper.
+func traceHandler(ingestor *ingest.Ingestor, conn *bus.Conn) bus.Handler {
 	return func(ctx context.Context, batch []bus.Message) []error {
 		deliveries := make([]ingest.Delivery, len(batch))
 		for i, m := range batch {
@@ -199,6 +200,7 @@ func traceHandler(ingestor *ingest.Ingestor) bus.Handler {
 		for i, err := range verdicts {
 			verdicts[i] = verdict(err)
 		}
+		handOver(ctx, conn, batch, verdicts)
 		return verdicts
 	}
 }

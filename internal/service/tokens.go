@@ -26,6 +26,7 @@ type tokenReader interface {
 // tokens knows callers by their tokens. It is safe for concurrent use.
 type tokens struct {
 	record tokenReader
+	now    func() time.Time
 	mu     sync.Mutex
 	known  map[string]knownToken // by hash
 }
@@ -36,13 +37,14 @@ type knownToken struct {
 	expires  time.Time // zero: never
 }
 
-func newTokens(record tokenReader) *tokens {
-	return &tokens{record: record, known: map[string]knownToken{}}
+// newTokens makes an authenticator; now is the clock.
+func newTokens(record tokenReader, now func() time.Time) *tokens {
+	return &tokens{record: record, now: now, known: map[string]knownToken{}}
 }
 
 // Authenticate implements [mcpserver.Authenticator].
 func (t *tokens) Authenticate(ctx context.Context, secret string) (mcpserver.Identity, error) {
-	hash, now := memory.TokenHash(secret), time.Now()
+	hash, now := memory.TokenHash(secret), t.now()
 	t.mu.Lock()
 	known, found := t.known[hash]
 	t.mu.Unlock()
