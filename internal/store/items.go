@@ -205,9 +205,10 @@ func strs[S ~string](in []S) []string {
 
 // currentQuery reads columns of the current versions that pass the filter.
 //
-// Which version is current is decided by all versions of an item, so that the filter applies after that. To keep from
-// deciding it for every item of a namespace, items of which no version at all passes are left out before: the current
-// one is among those that are looked at.
+// Which version is current is decided by all versions of an item, so that the filter applies after that. Where ids are
+// given there are few versions, and one look at all of them is the cheapest. Otherwise, to keep from deciding it for every
+// item of a namespace, items of which no version at all passes are left out before: the current one is among those that
+// are looked at.
 func (table itemTable) currentQuery(f memory.ItemFilter, columns string) (query string, args []any, can bool) {
 	passes, can := table.of(f)
 	if !can {
@@ -217,24 +218,31 @@ func (table itemTable) currentQuery(f memory.ItemFilter, columns string) (query 
 	here.addIf(true, "namespace = ?", f.Namespace)
 	here.addIf(len(f.IDs) > 0, table.id+" IN ?", f.IDs)
 	counts := visible(f.AsOf)
-	inner := here.and(&counts)
-	args = slices.Concat(here.args, passes.args, here.args, counts.args)
-	if len(passes.parts) > 0 {
-		inner += fmt.Sprintf(" AND %[1]s IN (SELECT %[1]s FROM %[2]s WHERE %[3]s)", table.id, table.name, here.and(&passes))
-		args = slices.Concat(args, here.args, passes.args)
-	}
 	direction := ""
 	if f.Newest {
 		direction = " DESC"
 	}
-	query = fmt.Sprintf(`SELECT %[1]s FROM %[2]s
-		WHERE %[4]s AND (%[3]s, task_revision, writer, seq) IN (
-			SELECT %[3]s, current.1, current.2, current.3 FROM (
-				SELECT %[3]s, argMax((task_revision, writer, seq), `+currentOrder+`) AS current FROM %[2]s WHERE %[5]s GROUP BY %[3]s
+	if len(f.IDs) > 0 {
+		query = fmt.Sprintf(`SELECT %[1]s FROM (
+				SELECT * FROM %[2]s WHERE %[4]s ORDER BY %[3]s, `+currentOrder+` DESC LIMIT 1 BY %[3]s
+			) WHERE %[5]s ORDER BY %[7]s%[6]s, %[3]s%[6]s`, columns, table.name, table.id, here.and(&counts), passes.String(), direction, table.time)
+		args = slices.Concat(here.args, counts.args, passes.args)
+	} else {
+		inner := here.and(&counts)
+		args = slices.Concat(here.args, passes.args, here.args, counts.args)
+		if len(passes.parts) > 0 {
+			inner += fmt.Sprintf(" AND %[1]s IN (SELECT %[1]s FROM %[2]s WHERE %[3]s)", table.id, table.name, here.and(&passes))
+			args = slices.Concat(args, here.args, passes.args)
+		}
+		query = fmt.Sprintf(`SELECT %[1]s FROM %[2]s
+			WHERE %[4]s AND (%[3]s, task_revision, writer, seq) IN (
+				SELECT %[3]s, current.1, current.2, current.3 FROM (
+					SELECT %[3]s, argMax((task_revision, writer, seq), `+currentOrder+`) AS current FROM %[2]s WHERE %[5]s GROUP BY %[3]s
+				)
 			)
-		)
-		ORDER BY %[7]s%[6]s, %[3]s%[6]s LIMIT 1 BY %[3]s`,
-		columns, table.name, table.id, here.and(&passes), inner, direction, table.time)
+			ORDER BY %[7]s%[6]s, %[3]s%[6]s LIMIT 1 BY %[3]s`,
+			columns, table.name, table.id, here.and(&passes), inner, direction, table.time)
+	}
 	if f.Limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", f.Limit)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
@@ -21,11 +22,18 @@ func (c *ClickHouse) Uses(ctx context.Context, namespace string, ids []string) (
 	}
 	out := make(map[string]memory.ItemUse, len(ids))
 	for chunk := range slices.Chunk(ids, idsPerQuery) {
-		if err := c.versions(ctx, namespace, chunk, out); err != nil {
-			return nil, err
+		shown := make(map[string]memory.ItemUse, len(chunk))
+		g, gctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return c.versions(gctx, namespace, chunk, out) })
+		g.Go(func() error { return c.hits(gctx, namespace, chunk, shown) })
+		if err := g.Wait(); err != nil {
+			return nil, err //nolint:wrapcheck // Each says what it was doing.
 		}
-		if err := c.hits(ctx, namespace, chunk, out); err != nil {
-			return nil, err
+		for id, hit := range shown {
+			if use, is := out[id]; is {
+				use.Hits, use.LastHit, use.Helpful, use.Unhelpful = hit.Hits, hit.LastHit, hit.Helpful, hit.Unhelpful
+				out[id] = use
+			}
 		}
 	}
 	return out, nil
@@ -36,7 +44,7 @@ func (c *ClickHouse) versions(ctx context.Context, namespace string, ids []strin
 	counts := visible(time.Time{})
 	var parts []string
 	var args []any
-	for _, table := range []itemTable{snapshotTable(), memoryTable(), ruleTable(), summaryTable()} {
+	for _, table := range []itemTable{textTable(), summaryTable()} { // The texts are those of all other layers.
 		parts = append(parts, fmt.Sprintf("SELECT %[1]s AS id, task_revision, writer, seq, recorded_at FROM %[2]s WHERE namespace = ? AND %[1]s IN ? AND %[3]s",
 			table.id, table.name, counts.String()))
 		args = append(args, namespace, ids)
@@ -55,7 +63,7 @@ func (c *ClickHouse) versions(ctx context.Context, namespace string, ids []strin
 	})
 }
 
-// hits fills in how often each item that is there was shown and judged.
+// hits fills in how often each item was shown and judged.
 func (c *ClickHouse) hits(ctx context.Context, namespace string, ids []string, out map[string]memory.ItemUse) error {
 	const query = `SELECT id, toInt64(sum(hits)), max(last), toInt64(sum(helpful)), toInt64(sum(unhelpful)) FROM (
 			SELECT arrayJoin(arrayDistinct(item_ids)) AS id, uniqExact(recall_id) AS hits, max(time) AS last, 0 AS helpful, 0 AS unhelpful
@@ -71,11 +79,7 @@ func (c *ClickHouse) hits(ctx context.Context, namespace string, ids []string, o
 		if err := rows.Scan(&id, &hits, &last, &helpful, &unhelpful); err != nil {
 			return err
 		}
-		use, is := out[id]
-		if !is {
-			return nil
-		}
-		use.Hits, use.Helpful, use.Unhelpful = int(hits), int(helpful), int(unhelpful)
+		use := memory.ItemUse{Hits: int(hits), Helpful: int(helpful), Unhelpful: int(unhelpful)}
 		if hits > 0 {
 			use.LastHit = last.UTC()
 		}
