@@ -136,7 +136,10 @@ type Answer struct {
 	Withheld bool `json:"-"`
 }
 
-// Embedder turns a question into a vector. Its Embed puts questions before all other work.
+// ErrNoModel means that there is no embedding model that is of use, and will be none: questions are answered without.
+var ErrNoModel = errors.New("no embedding model")
+
+// Embedder turns a question into a vector. Its Embed puts questions before all other work; its error may be [ErrNoModel].
 type Embedder interface {
 	Embed(ctx context.Context, text string) ([]float32, error)
 	// Identity names the model under which vectors are stored.

@@ -36,7 +36,11 @@ type pool struct {
 	mu      sync.Mutex
 	found   map[string]*candidate
 	notices []string
+	// merged leads from an item to the one that it was merged into.
+	merged map[string]string
 }
+
+func newPool() *pool { return &pool{found: map[string]*candidate{}, merged: map[string]string{}} }
 
 // candidate is an item that some search found.
 type candidate struct {
@@ -79,7 +83,7 @@ func (p *pool) ids(layer memory.Layer) []string {
 
 // search answers from candidates of all searches.
 func (s *Service) search(ctx context.Context, q Question, way Way) (ranked, error) {
-	p := &pool{found: map[string]*candidate{}}
+	p := newPool()
 	vector, err := s.collect(ctx, q, way, p)
 	if err != nil {
 		return ranked{}, err
@@ -109,7 +113,7 @@ func (s *Service) collect(ctx context.Context, q Question, way Way, p *pool) (ve
 	g, gctx := errgroup.WithContext(ctx)
 	if q.Text != "" {
 		if s.o.Embedder == nil {
-			p.notice("no embedding model is configured: answered by words, rules and exact codes only")
+			p.notice(noModel)
 		} else {
 			g.Go(func() error {
 				var err error
@@ -137,6 +141,9 @@ func (s *Service) collect(ctx context.Context, q Question, way Way, p *pool) (ve
 	return vector, nil
 }
 
+// noModel is the notice of answers that were found without comparing meanings.
+const noModel = "no embedding model is configured: answered by words, rules and exact codes only"
+
 // optional turns the failure of a search that the answer can do without into a notice.
 func (s *Service) optional(ctx context.Context, p *pool, what string, err error) error {
 	if err == nil {
@@ -144,6 +151,10 @@ func (s *Service) optional(ctx context.Context, p *pool, what string, err error)
 	}
 	if ctx.Err() != nil { // it is the question that ended
 		return context.Cause(ctx)
+	}
+	if errors.Is(err, ErrNoModel) {
+		p.notice(noModel)
+		return nil
 	}
 	s.o.Logger.Warn("a search of a recall failed; answering without it", "search", what, "error", err)
 	why := "is away"
@@ -191,7 +202,9 @@ func situationOf(q Question) string {
 }
 
 func (s *Service) byWords(ctx context.Context, q Question, p *pool) error {
-	hits, err := s.o.Items.Lexical(ctx, memory.LexicalQuery{Namespace: q.Namespace, Text: q.Text, Layers: q.Layers, Limit: perSearch})
+	hits, err := s.o.Items.Lexical(ctx, memory.LexicalQuery{
+		Namespace: q.Namespace, Text: q.Text, Layers: q.Layers, Statuses: active, Limit: perSearch,
+	})
 	if err != nil {
 		return fmt.Errorf("search words: %w", err)
 	}
@@ -294,6 +307,9 @@ func (s *Service) follow(ctx context.Context, q Question, p *pool) error {
 		}
 		switch r.Kind {
 		case memory.RelationMergedInto, memory.RelationSameEntity:
+			if r.Kind == memory.RelationMergedInto {
+				p.merged[r.FromID] = r.ToID
+			}
 			to := p.get(r.ToID, from.layer)
 			to.lexical, to.byVector, to.direct = max(to.lexical, from.lexical), to.byVector || from.byVector, to.direct || from.direct
 			to.exact = cmpSlices(to.exact, from.exact)

@@ -10,7 +10,8 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
-// indexing makes items findable by nearness. Without an embedder it does nothing.
+// indexing makes items findable by nearness. Without an embedder, or with one that has no model of use, it
+// does nothing.
 type indexing struct {
 	items    ItemReader
 	writer   ItemWriter
@@ -64,6 +65,9 @@ func (x indexing) upsert(ctx context.Context, entries []memory.IndexEntry, texts
 	model, err := x.embedder.Identity(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the embedding model: %w", err)
+	}
+	if model == "" {
+		return nil
 	}
 	vectors, err := x.embedder.Embed(ctx, texts)
 	if err != nil {

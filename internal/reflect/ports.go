@@ -30,7 +30,8 @@ type EventWriter interface {
 // Embedder turns texts into vectors of length 1. Errors that may pass wrap memory.ErrUnavailable.
 type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
-	// Identity names the model, its dimension included.
+	// Identity names the model, its dimension included. It is empty when there is no model that is of use: then items
+	// have no vectors.
 	Identity(ctx context.Context) (string, error)
 }
 

@@ -85,7 +85,7 @@ func (r *Reader) Warm(ctx context.Context) {
 	if r.space == nil {
 		return
 	}
-	if err := r.space.Prepare(ctx); err != nil {
+	if err := r.space.Prepare(ctx); err != nil && !errors.Is(err, errNoModel) { // That is logged where it is found.
 		r.space.logger.Warn("the embedding model cannot be used", "error", err)
 	}
 }

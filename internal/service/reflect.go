@@ -155,11 +155,17 @@ func reflectVerdict(err error) error {
 		return bus.Discard("task_not_found", err)
 	case errors.Is(err, memory.ErrRejected):
 		return bus.Discard("rejected_by_store", err)
-	case errors.Is(err, memory.ErrUnavailable):
+	case mayPass(err):
 		return bus.Wait(err)
 	default:
 		return err
 	}
+}
+
+// mayPass says that an error is no fault of the message: what is away comes back, and what only a person can put right,
+// such as another embedding model than the stored one, is put right one day.
+func mayPass(err error) bool {
+	return errors.Is(err, memory.ErrUnavailable) || errors.Is(err, embed.ErrModelChanged)
 }
 
 // writeHandler stores what agents write and answers each as soon as the record holds it.
@@ -194,7 +200,7 @@ func writeHandler(keeper *reflect.Keeper, conn *bus.Conn) bus.Handler {
 				verdicts[from[k]] = bus.Discard("item_not_found", err)
 			case errors.Is(err, memory.ErrRejected):
 				verdicts[from[k]] = bus.Discard("rejected", err)
-			case errors.Is(err, memory.ErrUnavailable):
+			case mayPass(err):
 				verdicts[from[k]] = bus.Wait(err)
 			default:
 				verdicts[from[k]] = err

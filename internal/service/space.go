@@ -12,6 +12,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/config"
 	"github.com/hindsight-memory/hindsight/internal/embed"
 	"github.com/hindsight-memory/hindsight/internal/memory"
+	"github.com/hindsight-memory/hindsight/internal/recall"
 )
 
 // Keys of the broker's key-value store that say which model's vectors are stored, and what its cosines mean.
@@ -38,6 +39,7 @@ type Space struct {
 	preparing chan struct{} // holds one token: the right to prepare
 	mu        sync.Mutex
 	known     *calibrated // nil until it is ready
+	useless   error       // why it never will be
 }
 
 // calibrated is what is known of a model once it has been loaded.
@@ -94,8 +96,8 @@ func newSpace(embedder *embed.Embedder, index memory.VectorIndex, st state, logg
 }
 
 // Prepare loads the model, checks that the stored vectors are its own, calibrates it if nobody has, and makes its
-// collection. It does so once; a call that comes meanwhile waits. The error is [embed.ErrModelChanged], [embed.ErrNone],
-// or [memory.ErrUnavailable] for what may be tried again.
+// collection. It does so once; a call that comes meanwhile waits. The error is [embed.ErrModelChanged], [embed.ErrNone]
+// when there is no model or one that tells nothing apart, or [memory.ErrUnavailable] for what may be tried again.
 func (s *Space) Prepare(ctx context.Context) error {
 	_, err := s.prepare(ctx)
 	return err
@@ -105,8 +107,8 @@ func (s *Space) prepare(ctx context.Context) (*calibrated, error) {
 	if s == nil || s.embedder == nil {
 		return nil, errNoModel
 	}
-	if known := s.get(); known != nil {
-		return known, nil
+	if known, err := s.get(); known != nil || err != nil {
+		return known, err
 	}
 	select {
 	case <-s.preparing:
@@ -114,19 +116,30 @@ func (s *Space) prepare(ctx context.Context) (*calibrated, error) {
 		return nil, fmt.Errorf("%w: the embedding model is still being loaded: ask again in a moment: %w", memory.ErrUnavailable, context.Cause(ctx))
 	}
 	defer func() { s.preparing <- struct{}{} }()
-	if known := s.get(); known != nil {
-		return known, nil
+	if known, err := s.get(); known != nil || err != nil {
+		return known, err
 	}
 	identity, err := s.embedder.Identity(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load the embedding model: %w", err)
 	}
-	if err := s.claim(ctx, identity); err != nil {
+	claimed, err := s.check(ctx, identity)
+	if err != nil {
 		return nil, err
 	}
 	calibration, err := s.calibrate(ctx, identity)
+	if errors.Is(err, embed.ErrUncalibrated) {
+		// Whatever it calls similar is chance: questions are better answered by words than by that.
+		s.logger.Error("the embedding model is of no use: questions are answered by words, rules and exact codes only", "error", err)
+		return nil, s.giveUp(fmt.Errorf("%w: %w", errNoModel, err))
+	}
 	if err != nil {
 		return nil, err
+	}
+	if !claimed {
+		if err := s.save(ctx, modelKey, []byte(identity)); err != nil {
+			return nil, err
+		}
 	}
 	dimension, err := s.embedder.Dimension(ctx)
 	if err != nil {
@@ -142,25 +155,28 @@ func (s *Space) prepare(ctx context.Context) (*calibrated, error) {
 	return known, nil
 }
 
-func (s *Space) get() *calibrated {
+// get is what is known of the model, or why it is of no use; neither before it was loaded.
+func (s *Space) get() (*calibrated, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known
+	return s.known, s.useless
 }
 
-// claim notes the first model, and refuses another one after that.
-func (s *Space) claim(ctx context.Context, identity string) error {
+// giveUp notes that the model is of no use, until the process starts again.
+func (s *Space) giveUp(why error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.useless = why
+	return why
+}
+
+// check refuses another model than the one whose vectors are stored. claimed is false when there are none yet.
+func (s *Space) check(ctx context.Context, identity string) (claimed bool, err error) {
 	stored, err := s.state.LoadState(ctx, modelKey)
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
-		return fmt.Errorf("%w: read which embedding model is in use: %w", memory.ErrUnavailable, err)
+		return false, fmt.Errorf("%w: read which embedding model is in use: %w", memory.ErrUnavailable, err)
 	}
-	if err := embed.CheckStored(string(stored), identity); err != nil {
-		return err //nolint:wrapcheck // It says what to do.
-	}
-	if len(stored) > 0 {
-		return nil
-	}
-	return s.save(ctx, modelKey, []byte(identity))
+	return len(stored) > 0, embed.CheckStored(string(stored), identity) //nolint:wrapcheck // It says what to do.
 }
 
 func (s *Space) save(ctx context.Context, key string, value []byte) error {
@@ -199,7 +215,9 @@ func (s *Space) calibrate(ctx context.Context, identity string) (embed.Calibrati
 type questions struct{ space *Space }
 
 func (q questions) Embed(ctx context.Context, text string) ([]float32, error) {
-	if _, err := q.space.prepare(ctx); err != nil {
+	if _, err := q.space.prepare(ctx); errors.Is(err, errNoModel) {
+		return nil, fmt.Errorf("%w: %w", recall.ErrNoModel, err)
+	} else if err != nil {
 		return nil, err
 	}
 	vectors, err := q.space.embedder.Embed(ctx, embed.Interactive, text)
@@ -212,7 +230,7 @@ func (q questions) Embed(ctx context.Context, text string) ([]float32, error) {
 func (q questions) Identity() string { return q.space.identity() }
 
 func (q questions) Calibrated(cosine float64) float64 {
-	if known := q.space.get(); known != nil {
+	if known, _ := q.space.get(); known != nil {
 		return known.calibration.Similarity(cosine)
 	}
 	return 0
@@ -220,7 +238,7 @@ func (q questions) Calibrated(cosine float64) float64 {
 
 // identity names the model once it is ready, and is empty before.
 func (s *Space) identity() string {
-	if known := s.get(); known != nil {
+	if known, _ := s.get(); known != nil {
 		return known.identity
 	}
 	return ""
@@ -242,7 +260,10 @@ func (i items) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 
 func (i items) Identity(ctx context.Context) (string, error) {
 	known, err := i.space.prepare(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoModel):
+		return "", nil
+	case err != nil:
 		return "", err
 	}
 	return known.identity, nil
