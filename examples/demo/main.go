@@ -247,8 +247,8 @@ func start(ctx context.Context, program string) (*running, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a log: %w", err), os.RemoveAll(dir))
 	}
-	defer log.Close()                                                      //nolint:errcheck // The process has a handle of its own.
-	r.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "up") //nolint:gosec // The program is the one that the person named.
+	defer log.Close() //nolint:errcheck // The process has a handle of its own.
+	r.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "up")
 	r.cmd.Env, r.cmd.Stderr = r.env, log
 	if err := r.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s ('make build' builds it): %w", program, err), os.RemoveAll(dir))

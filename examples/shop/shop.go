@@ -35,8 +35,12 @@ type Shop struct {
 func New(chinese bool) *Shop {
 	s := &Shop{orders: map[string]*Order{}, chinese: chinese, checked: map[string]bool{}}
 	for _, o := range []Order{
-		{ID: "#W1042", Paid: 12.5, City: "Lyon"}, {ID: "#W1043", Paid: 99.9, City: "Graz"}, {ID: "#W1044", Paid: 8, City: "Porto"},
-		{ID: "#W2051", Paid: 45, City: "上海"}, {ID: "#W2052", Paid: 18.8, City: "成都"}, {ID: "#W2053", Paid: 260, City: "广州"},
+		{ID: "#W1042", Paid: 12.5, City: "Lyon"},
+		{ID: "#W1043", Paid: 99.9, City: "Graz"},
+		{ID: "#W1044", Paid: 8, City: "Porto"},
+		{ID: "#W2051", Paid: 45, City: "上海"},
+		{ID: "#W2052", Paid: 18.8, City: "成都"},
+		{ID: "#W2053", Paid: 260, City: "广州"},
 	} {
 		s.orders[o.ID] = &o
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -27,8 +28,8 @@ func SnapshotID(namespace, taskID, callID, eventID string) string {
 }
 
 // MemoryID names the memory at one place of one source event, counted from 0.
-func MemoryID(namespace, eventID string, ordinal int) string {
-	return HashID("memory", namespace, eventID, fmt.Sprint(ordinal))
+func MemoryID(namespace, eventID string, ordinal int) string { //nolint:revive // A memory is one of the words of the domain.
+	return HashID("memory", namespace, eventID, strconv.Itoa(ordinal))
 }
 
 // WrittenID names an item that a tool asked to store, by its canonical arguments.

@@ -162,7 +162,7 @@ type Snapshot struct {
 }
 
 // MemoryType says what a memory states.
-type MemoryType string
+type MemoryType string //nolint:revive // A memory is one of the words of the domain.
 
 // Types of memories.
 const (
@@ -173,7 +173,7 @@ const (
 )
 
 // MemoryTypes lists all types of memories.
-func MemoryTypes() []MemoryType {
+func MemoryTypes() []MemoryType { //nolint:revive // As above.
 	return []MemoryType{MemoryPreference, MemoryProcedure, MemoryFact, MemoryCorrection}
 }
 

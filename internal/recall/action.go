@@ -30,7 +30,7 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	if err != nil {
 		return ranked{}, fmt.Errorf("read rules about %s: %w", a.Tool, err)
 	}
-	p := &pool{found: map[string]*candidate{}}
+	p := newPool()
 	loaded := map[string]record{}
 	similarity := map[string]float64{}
 	parameters := cmp.Or(strings.TrimSpace(string(a.Parameters)), "{}")
@@ -45,6 +45,10 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	}
 	for _, r := range rules {
 		if r.Kind != memory.RuleCall || a.TaskType != "" && r.TaskType != "" && r.TaskType != a.TaskType {
+			continue
+		}
+		// What a rule needs to know of the steps before is not known here: it is shown then, since it says when it holds.
+		if len(r.Predicate) > 0 && memory.RuleApplies(r.Predicate, a.Tool, json.RawMessage(parameters), nil) == memory.AppliesNo {
 			continue
 		}
 		p.get(r.RuleID, memory.LayerRule).direct = true

@@ -74,6 +74,9 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 	out := ranked{notices: p.notices}
 	at := map[string]int{}
 	for _, e := range entries {
+		if canonical, merged := loaded[p.merged[e.item.ID]]; merged {
+			e.signature = canonical.signature // members of one lesson are one, however each is worded
+		}
 		if i, same := at[e.signature]; same {
 			out.items[i].Seen += e.item.Seen
 			continue

@@ -1,6 +1,7 @@
 package recall_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -182,6 +183,30 @@ func TestItemsThatSayTheSameAreOne(t *testing.T) {
 	}
 }
 
+// What was merged is shown once, however its members are worded.
+func TestMergedItemsAreOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.keep(t,
+		snapshot("acme", "first", "search_flights", `{"date":"05/20/2024"}`, "airline: searching for a flight on a date", "invalid date", "Write the date of search_flights as YYYY-MM-DD."),
+		snapshot("acme", "second", "search_flights", `{"date":"06/20/2024"}`, "airline: searching for a flight on a day", "invalid date", "Give search_flights an ISO date."),
+		snapshot("acme", "third", "search_flights", `{"date":"07/20/2024"}`, "airline: finding a flight on a day", "invalid date", "Use another date."))
+	if err := w.store.InsertRelations(t.Context(), []memory.Relation{
+		{Namespace: "acme", FromID: "second", Kind: memory.RelationMergedInto, ToID: "first", Weight: 0.9, Writer: "test", Seq: 1},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a := ask(t, w.service(t, nil), recall.Question{Namespace: "acme", Text: "searching for a flight on a day"})
+	if len(a.Items) != 2 {
+		t.Fatalf("%v, want two: the merged ones are one", ids(a))
+	}
+	for _, item := range a.Items {
+		if want := map[string]int{"third": 1}[item.ID]; want == 0 && item.Seen != 2 {
+			t.Errorf("%s was seen in %d tasks, want 2", item.ID, item.Seen)
+		}
+	}
+}
+
 func TestControlGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -266,10 +291,14 @@ func TestCheckWarnsOfTheSameMistakeOnly(t *testing.T) {
 func TestRulesAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	predicate, err := json.Marshal(memory.Predicate{Call: "book_reservation", All: []memory.Condition{{Is: memory.ConditionAbsent, Path: "payments[].amount"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	rule := memory.Rule{
 		RuleID: "rule-1", Namespace: "acme", Timestamp: time.Now().UTC(), TaskType: "airline", Kind: memory.RuleCall, Tool: "book_reservation",
 		Rule: "book_reservation fails when the payments do not add up", Condition: "several payment methods are used",
-		Action: "Add the amounts up before the call.", Support: 5, Lift: 3, LiftLow: 1.8,
+		Action: "Add the amounts up before the call.", Predicate: predicate, Support: 5, Lift: 3, LiftLow: 1.8,
 		Judged: memory.Judged{Evidence: []string{"e"}, Trust: memory.TrustAgentInferred, Confidence: 0.8, Importance: 0.8, Status: memory.ItemActive},
 	}
 	candidate := rule
@@ -283,9 +312,11 @@ func TestRulesAreServed(t *testing.T) {
 	if a := ask(t, s, recall.Question{Namespace: "acme", TaskType: "airline", Text: "pay a flight with three cards"}); len(a.Items) != 1 || a.Items[0].Layer != memory.LayerRule {
 		t.Errorf("a question about the type is answered by %v", ids(a))
 	}
-	a, err = s.Check(t.Context(), recall.Action{Namespace: "acme", Tool: "book_reservation", Parameters: []byte(`{}`), TaskType: "airline"})
-	if err != nil || len(a.Items) != 1 {
-		t.Errorf("a call of the tool is warned of %v, %v", ids(a), err)
+	for parameters, want := range map[string]int{`{"payments":[{"amount":1}]}`: 0, `{}`: 1} {
+		a, err = s.Check(t.Context(), recall.Action{Namespace: "acme", Tool: "book_reservation", Parameters: []byte(parameters), TaskType: "airline"})
+		if err != nil || len(a.Items) != want {
+			t.Errorf("a call with %s is warned of %v, %v, want %d", parameters, ids(a), err, want)
+		}
 	}
 }
 

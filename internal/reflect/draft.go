@@ -204,7 +204,7 @@ func (d *drafter) place(ctx context.Context, m memory.Memory) error {
 
 // keepStanding compares with what the record holds of this task: what others decided about an item stands, and what this
 // revision does not have is superseded.
-func (d *drafter) keepStanding(ctx context.Context) error {
+func (d *drafter) keepStanding() {
 	had := d.standing[memory.TaskKey{Namespace: d.task.Namespace, TaskID: d.task.TaskID}]
 	for _, old := range had.snapshots {
 		i := slices.IndexFunc(d.plan.Snapshots, func(s memory.Snapshot) bool { return s.SnapshotID == old.SnapshotID })
@@ -239,7 +239,6 @@ func (d *drafter) keepStanding(ctx context.Context) error {
 			d.plan.Memories[i].ValidTo = old.ValidTo
 		}
 	}
-	return nil
 }
 
 // mine reports an active item that an earlier reflection of this task made and that this one is to supersede. A

@@ -260,9 +260,7 @@ func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event
 	if err := d.memories(ctx); err != nil {
 		return Plan{}, err
 	}
-	if err := d.keepStanding(ctx); err != nil {
-		return Plan{}, err
-	}
+	d.keepStanding()
 	return p, nil
 }
 
