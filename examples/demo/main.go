@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, server.stop()) }()
 	d.sayf("ready after %.1f s\n", time.Since(d.began).Seconds())
 
-	publisher, err := events.NewPublisher(server.nats, events.PublisherOptions{})
+	publisher, err := events.NewPublisher(server.nats, events.PublisherOptions{}) //nolint:contextcheck // It lives until Close.
 	if err != nil {
 		return fmt.Errorf("publish events: %w", err)
 	}
