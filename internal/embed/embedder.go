@@ -105,7 +105,7 @@ type Stats struct {
 
 // New starts an embedder, which owns model from then on. It does not load the
 // model; see [Embedder.Warm].
-func New(model Model, o Options) (*Embedder, error) { //nolint:contextcheck // It lives until Close, beyond any caller's context.
+func New(model Model, o Options) (*Embedder, error) {
 	if model == nil {
 		return nil, errors.New("an embedder needs a model; use None for none")
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
@@ -20,28 +22,57 @@ const maxOfTool = 500
 // action finds what is known to go wrong with a call: failed decisions of the same tool whose parameters had the same
 // shape, and active rules about the tool. What only looks alike is left out: a warning that is mostly wrong is not read.
 func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
-	snapshots, err := s.o.Items.Snapshots(ctx, memory.ItemFilter{
-		Namespace: a.Namespace, Tool: a.Tool, Statuses: active, AsOf: a.AsOf, Newest: true, Limit: maxOfTool,
+	var (
+		snapshots []memory.Snapshot
+		rules     []memory.Rule
+	)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		snapshots, err = s.o.Items.Snapshots(gctx, memory.ItemFilter{
+			Namespace: a.Namespace, Tool: a.Tool, Statuses: active, AsOf: a.AsOf, Newest: true, Limit: maxOfTool,
+		})
+		if err != nil {
+			return fmt.Errorf("read snapshots of %s: %w", a.Tool, err)
+		}
+		return nil
 	})
-	if err != nil {
-		return ranked{}, fmt.Errorf("read snapshots of %s: %w", a.Tool, err)
-	}
-	rules, err := s.o.Items.Rules(ctx, memory.ItemFilter{Namespace: a.Namespace, Tool: a.Tool, Statuses: active, AsOf: a.AsOf})
-	if err != nil {
-		return ranked{}, fmt.Errorf("read rules about %s: %w", a.Tool, err)
+	g.Go(func() (err error) {
+		if rules, err = s.o.Items.Rules(gctx, memory.ItemFilter{Namespace: a.Namespace, Tool: a.Tool, Statuses: active, AsOf: a.AsOf}); err != nil {
+			return fmt.Errorf("read rules about %s: %w", a.Tool, err)
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return ranked{}, err //nolint:wrapcheck // Each says what it was doing.
 	}
 	p := newPool()
 	loaded := map[string]record{}
 	similarity := map[string]float64{}
 	parameters := cmp.Or(strings.TrimSpace(string(a.Parameters)), "{}")
 	shape := memory.Shape(json.RawMessage(parameters))
-	for _, snapshot := range snapshots {
+	said := map[string]string{}          // by signature, the snapshot that stands for all that say the same: there may be hundreds
+	for _, snapshot := range snapshots { // the newest first
 		near, known := likeness(parameters, shape, snapshot)
 		if !known {
 			continue
 		}
-		p.get(snapshot.SnapshotID, memory.LayerSnapshot).direct = true
-		loaded[snapshot.SnapshotID], similarity[snapshot.SnapshotID] = ofSnapshot(snapshot), near
+		id, this := snapshot.SnapshotID, ofSnapshot(snapshot)
+		if other, same := said[this.signature]; same {
+			that := loaded[other]
+			seen := that.item.Seen + this.item.Seen
+			if cmp.Or(cmp.Compare(near, similarity[other]), cmp.Compare(this.Confidence, that.Confidence)) <= 0 {
+				that.item.Seen = seen
+				loaded[other] = that
+				continue
+			}
+			this.item.Seen = seen
+			delete(loaded, other)
+		}
+		said[this.signature] = id
+		loaded[id], similarity[id] = this, near
+	}
+	for id := range loaded {
+		p.get(id, memory.LayerSnapshot).direct = true
 	}
 	for _, r := range rules {
 		if r.Kind != memory.RuleCall || a.TaskType != "" && r.TaskType != "" && r.TaskType != a.TaskType {
