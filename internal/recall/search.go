@@ -91,17 +91,28 @@ func (s *Service) search(ctx context.Context, q Question, way Way) (ranked, erro
 	if err := s.follow(ctx, q, p); err != nil {
 		return ranked{}, err
 	}
-	loaded, err := s.load(ctx, q, p)
-	if err != nil {
-		return ranked{}, err
-	}
-	similarity, err := s.similarities(ctx, q, vector, p)
-	if err != nil {
-		return ranked{}, err
-	}
-	uses, err := s.o.Items.Uses(ctx, q.Namespace, slices.Sorted(maps.Keys(loaded)))
-	if err != nil {
-		return ranked{}, fmt.Errorf("count recalls: %w", err)
+	var (
+		loaded     map[string]record
+		similarity map[string]float64
+		uses       map[string]memory.ItemUse
+	)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		loaded, err = s.load(gctx, q, p)
+		return err
+	})
+	g.Go(func() (err error) {
+		similarity, err = s.similarities(gctx, q, vector, p)
+		return err
+	})
+	g.Go(func() (err error) {
+		if uses, err = s.o.Items.Uses(gctx, q.Namespace, slices.Sorted(maps.Keys(p.found))); err != nil {
+			return fmt.Errorf("count recalls: %w", err)
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return ranked{}, err //nolint:wrapcheck // Each says what it was doing.
 	}
 	return s.rank(q, way, p, loaded, similarity, uses), nil
 }
@@ -179,18 +190,22 @@ func (s *Service) byVector(ctx context.Context, q Question, p *pool) ([]float32,
 		typed.TaskType = q.TaskType
 		queries = append(queries, typed)
 	}
+	g, gctx := errgroup.WithContext(ctx)
 	for _, query := range queries {
-		hits, err := s.o.Index.Search(ctx, query)
-		if err != nil {
-			return vector, fmt.Errorf("search vectors: %w", err)
-		}
-		p.mu.Lock()
-		for _, hit := range hits {
-			p.get(hit.ID, hit.Layer).byVector = true
-		}
-		p.mu.Unlock()
+		g.Go(func() error {
+			hits, err := s.o.Index.Search(gctx, query)
+			if err != nil {
+				return fmt.Errorf("search vectors: %w", err)
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, hit := range hits {
+				p.get(hit.ID, hit.Layer).byVector = true
+			}
+			return nil
+		})
 	}
-	return vector, nil
+	return vector, g.Wait() //nolint:wrapcheck // Wrapped above.
 }
 
 // situationOf is the text of a question as situations of snapshots are written: type of task, then what it is about.
@@ -358,41 +373,61 @@ type record struct {
 
 // load reads every candidate from the record. What is not active, or not there, drops out: an index may be stale.
 func (s *Service) load(ctx context.Context, q Question, p *pool) (map[string]record, error) {
-	out := make(map[string]record, len(p.found))
 	filter := func(layer memory.Layer) memory.ItemFilter {
 		return memory.ItemFilter{Namespace: q.Namespace, IDs: p.ids(layer), Statuses: active, AsOf: q.AsOf}
 	}
+	var fromSnapshots, fromMemories, fromRules map[string]record
+	g, gctx := errgroup.WithContext(ctx)
 	if f := filter(memory.LayerSnapshot); len(f.IDs) > 0 && wants(q, memory.LayerSnapshot) {
-		snapshots, err := s.o.Items.Snapshots(ctx, f)
-		if err != nil {
-			return nil, fmt.Errorf("read snapshots: %w", err)
-		}
-		for _, snapshot := range snapshots {
-			if snapshot.Reflection != nil {
-				out[snapshot.SnapshotID] = ofSnapshot(snapshot)
+		g.Go(func() error {
+			snapshots, err := s.o.Items.Snapshots(gctx, f)
+			if err != nil {
+				return fmt.Errorf("read snapshots: %w", err)
 			}
-		}
+			fromSnapshots = make(map[string]record, len(snapshots))
+			for _, snapshot := range snapshots {
+				if snapshot.Reflection != nil {
+					fromSnapshots[snapshot.SnapshotID] = ofSnapshot(snapshot)
+				}
+			}
+			return nil
+		})
 	}
 	if f := filter(memory.LayerMemory); len(f.IDs) > 0 && wants(q, memory.LayerMemory) {
-		memories, err := s.o.Items.Memories(ctx, f)
-		if err != nil {
-			return nil, fmt.Errorf("read memories: %w", err)
-		}
-		now := cmp.Or(q.AsOf, s.o.Clock())
-		for _, m := range memories {
-			if fits(m, q, now) {
-				out[m.MemoryID] = ofMemory(m, now)
+		g.Go(func() error {
+			memories, err := s.o.Items.Memories(gctx, f)
+			if err != nil {
+				return fmt.Errorf("read memories: %w", err)
 			}
-		}
+			now := cmp.Or(q.AsOf, s.o.Clock())
+			fromMemories = make(map[string]record, len(memories))
+			for _, m := range memories {
+				if fits(m, q, now) {
+					fromMemories[m.MemoryID] = ofMemory(m, now)
+				}
+			}
+			return nil
+		})
 	}
 	if f := filter(memory.LayerRule); len(f.IDs) > 0 && wants(q, memory.LayerRule) {
-		rules, err := s.o.Items.Rules(ctx, f)
-		if err != nil {
-			return nil, fmt.Errorf("read rules: %w", err)
-		}
-		for _, r := range rules {
-			out[r.RuleID] = ofRule(r)
-		}
+		g.Go(func() error {
+			rules, err := s.o.Items.Rules(gctx, f)
+			if err != nil {
+				return fmt.Errorf("read rules: %w", err)
+			}
+			fromRules = make(map[string]record, len(rules))
+			for _, r := range rules {
+				fromRules[r.RuleID] = ofRule(r)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err //nolint:wrapcheck // Each says what it was doing.
+	}
+	out := make(map[string]record, len(p.found))
+	for _, layer := range []map[string]record{fromSnapshots, fromMemories, fromRules} {
+		maps.Copy(out, layer)
 	}
 	return out, nil
 }

@@ -66,13 +66,13 @@ func (c *ClickHouse) versions(ctx context.Context, namespace string, ids []strin
 // hits fills in how often each item was shown and judged.
 func (c *ClickHouse) hits(ctx context.Context, namespace string, ids []string, out map[string]memory.ItemUse) error {
 	const query = `SELECT id, toInt64(sum(hits)), max(last), toInt64(sum(helpful)), toInt64(sum(unhelpful)) FROM (
-			SELECT arrayJoin(arrayDistinct(item_ids)) AS id, uniqExact(recall_id) AS hits, max(time) AS last, 0 AS helpful, 0 AS unhelpful
-			FROM recalls WHERE namespace = ? AND NOT withheld AND hasAny(item_ids, ?) GROUP BY id HAVING id IN ?
+			SELECT item_id AS id, uniqExact(recall_id) AS hits, max(time) AS last, 0 AS helpful, 0 AS unhelpful
+			FROM item_hits WHERE namespace = ? AND item_id IN ? GROUP BY item_id
 			UNION ALL
 			SELECT target, 0, toDateTime64(0, 3, 'UTC'), uniqExactIf(feedback_id, feedback.helpful), uniqExactIf(feedback_id, NOT feedback.helpful)
 			FROM feedback WHERE namespace = ? AND target IN ? AND feedback.helpful IS NOT NULL GROUP BY target
 		) GROUP BY id`
-	return c.query(ctx, "count uses", query, []any{namespace, ids, ids, namespace, ids}, func(rows driver.Rows) error {
+	return c.query(ctx, "count uses", query, []any{namespace, ids, namespace, ids}, func(rows driver.Rows) error {
 		var id string
 		var hits, helpful, unhelpful int64
 		var last time.Time
