@@ -219,7 +219,7 @@ func (w *world) keep(t *testing.T, items ...any) {
 				ID: item.SnapshotID, Namespace: item.Namespace, Layer: memory.LayerSnapshot, TaskType: item.TaskContext.TaskType,
 				Tools: []string{item.Decision.ToolSelected}, Trust: item.Trust, Status: item.Status,
 			}
-			text = item.Situation
+			text = memory.SnapshotText(item)
 		case memory.Memory:
 			item.Version = w.version()
 			err = w.store.InsertMemories(t.Context(), []memory.Memory{item})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -177,7 +176,7 @@ func (s *Service) optional(ctx context.Context, p *pool, what string, err error)
 }
 
 func (s *Service) byVector(ctx context.Context, q Question, p *pool) ([]float32, error) {
-	vector, err := s.o.Embedder.Embed(ctx, situationOf(q))
+	vector, err := s.o.Embedder.Embed(ctx, memory.QuestionText(q.TaskType, q.Text))
 	if err != nil {
 		return nil, fmt.Errorf("embed the question: %w", err)
 	}
@@ -206,14 +205,6 @@ func (s *Service) byVector(ctx context.Context, q Question, p *pool) ([]float32,
 		})
 	}
 	return vector, g.Wait() //nolint:wrapcheck // Wrapped above.
-}
-
-// situationOf is the text of a question as situations of snapshots are written: type of task, then what it is about.
-func situationOf(q Question) string {
-	if q.Context == nil {
-		return q.Text
-	}
-	return strings.TrimSpace(strings.Join([]string{q.TaskType, q.Text}, ": "))
 }
 
 func (s *Service) byWords(ctx context.Context, q Question, p *pool) error {
