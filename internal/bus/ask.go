@@ -20,6 +20,12 @@ const (
 	// answer sent into a stream.
 	inboxPrefix = "_INBOX."
 	writePrefix = "hindsight.v1.write."
+	indexSuffix = ".index"
+
+	// WriteSubjects and IndexSubjects match those of all namespaces; no subject
+	// is of both.
+	WriteSubjects = writePrefix + "*.*"
+	IndexSubjects = WriteSubjects + indexSuffix
 )
 
 // ErrUnanswered means that a message is safely stored in its stream and was
@@ -30,6 +36,11 @@ var ErrUnanswered = errors.New("stored, and not answered yet")
 // hindsight.v1.write.<tenant>.<team>, the team being ~ when the namespace has
 // none.
 func WriteSubject(namespace string) string { return writePrefix + events.NamespaceTokens(namespace) }
+
+// IndexSubject is where the keeper asks for the vectors of what it has stored:
+// the subject of the namespace's writes and one more token, so that both are in
+// one stream and it is empty when all that was written can be found.
+func IndexSubject(namespace string) string { return WriteSubject(namespace) + indexSuffix }
 
 // Ask stores a message in its stream and waits until the worker that handles it
 // answers by [Conn.Answer], or ctx ends: [ErrUnanswered]. Other errors are those

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -52,8 +53,11 @@ type KeeperOptions struct {
 	Items  ItemReader
 	Writer ItemWriter
 	// Index and Embedder may be nil: items are then found by words only.
-	Index      VectorIndex
-	Embedder   Embedder
+	Index    VectorIndex
+	Embedder Embedder
+	// Queue, if set, is given what was written, to be handed to [Keeper.Index] later, at least once: making vectors takes
+	// so much longer than storing that nobody who writes should wait for it. Nil makes them at once.
+	Queue      func(ctx context.Context, written []Written) error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Now is the clock; nil means time.Now.
@@ -88,6 +92,16 @@ func NewKeeper(opts KeeperOptions) (*Keeper, error) {
 	return k, nil
 }
 
+// Written names items of one namespace whose vectors are to be made, or to be taken away.
+type Written struct {
+	Namespace string   `json:"namespace"`
+	Snapshots []string `json:"snapshots,omitempty"`
+	Memories  []string `json:"memories,omitempty"`
+	Rules     []string `json:"rules,omitempty"`
+	// By is the id of the event that wrote them.
+	By string `json:"by"`
+}
+
 // change is what one write does to the record.
 type change struct {
 	snapshots []memory.Snapshot
@@ -97,7 +111,7 @@ type change struct {
 	receipt   Receipt
 }
 
-// Handle stores a batch and gives a verdict for each write in order: nil once it is stored and searchable,
+// Handle stores a batch and gives a verdict for each write in order: nil once it is stored and searchable, or queued to be,
 // memory.ErrRejected or memory.ErrNotFound when it can never be, anything else when it is to be tried again. The events
 // are stored together; each write is confirmed before anything is embedded.
 func (k *Keeper) Handle(ctx context.Context, batch []Write) []error {
@@ -137,18 +151,7 @@ func (k *Keeper) Handle(ctx context.Context, batch []Write) []error {
 			confirm(w, Receipt{}, verdicts[i])
 		}
 	}
-	var snapshots []memory.Snapshot
-	var memories []memory.Memory
-	for _, c := range done {
-		snapshots, memories = append(snapshots, c.snapshots...), append(memories, c.memories...)
-	}
-	if err := k.dropRules(ctx, done); err != nil {
-		for _, i := range from {
-			verdicts[i] = err
-		}
-		return verdicts
-	}
-	if err := k.indexing.put(ctx, lastSnapshots(snapshots), lastMemories(memories)); err != nil {
+	if err := k.makeFindable(ctx, batch, done, from); err != nil {
 		for _, i := range from {
 			verdicts[i] = fmt.Errorf("make a write searchable: %w", err)
 		}
@@ -156,19 +159,90 @@ func (k *Keeper) Handle(ctx context.Context, batch []Write) []error {
 	return verdicts
 }
 
-// dropRules takes forgotten rules out of the index. Restored ones come back by the consolidator, which embeds rules.
-func (k *Keeper) dropRules(ctx context.Context, done []change) error {
+// makeFindable queues what was written, or indexes it at once; done[i] is what batch[from[i]] wrote.
+func (k *Keeper) makeFindable(ctx context.Context, batch []Write, done []change, from []int) error {
 	if k.opts.Index == nil {
 		return nil
 	}
-	for _, c := range done {
-		for _, r := range c.rules {
-			if r.Status != memory.ItemForgotten {
-				continue
+	var all []Written
+	for i, c := range done {
+		if w, some := writtenBy(batch[from[i]].Event, c); some {
+			all = append(all, w)
+		}
+	}
+	if k.opts.Queue != nil && len(all) > 0 {
+		return k.opts.Queue(ctx, all)
+	}
+	return k.Index(ctx, all)
+}
+
+func writtenBy(e events.Event, c change) (w Written, some bool) {
+	w = Written{Namespace: e.Namespace, By: e.ID}
+	for _, s := range c.snapshots {
+		w.Snapshots = append(w.Snapshots, s.SnapshotID)
+	}
+	for _, m := range c.memories {
+		w.Memories = append(w.Memories, m.MemoryID)
+	}
+	for _, r := range c.rules {
+		w.Rules = append(w.Rules, r.RuleID)
+	}
+	return w, len(w.Snapshots)+len(w.Memories)+len(w.Rules) > 0
+}
+
+// Index brings the vectors of items up to what the record holds of them now. Doing so twice changes nothing.
+func (k *Keeper) Index(ctx context.Context, written []Written) error {
+	if k.opts.Index == nil {
+		return nil
+	}
+	together := map[string]Written{}
+	for _, w := range written {
+		t := together[w.Namespace]
+		t.Snapshots, t.Memories, t.Rules = append(t.Snapshots, w.Snapshots...), append(t.Memories, w.Memories...), append(t.Rules, w.Rules...)
+		together[w.Namespace] = t
+	}
+	var snapshots []memory.Snapshot
+	var memories []memory.Memory
+	for _, namespace := range slices.Sorted(maps.Keys(together)) {
+		t := together[namespace]
+		if len(t.Snapshots) > 0 {
+			found, err := k.opts.Items.Snapshots(ctx, memory.ItemFilter{Namespace: namespace, IDs: distinct(t.Snapshots)})
+			if err != nil {
+				return fmt.Errorf("read %d snapshots: %w", len(t.Snapshots), err)
 			}
-			if err := k.opts.Index.Delete(ctx, r.Namespace, []string{r.RuleID}); err != nil {
-				return fmt.Errorf("take rule %s out of the index: %w", r.RuleID, err)
+			snapshots = append(snapshots, found...)
+		}
+		if len(t.Memories) > 0 {
+			found, err := k.opts.Items.Memories(ctx, memory.ItemFilter{Namespace: namespace, IDs: distinct(t.Memories)})
+			if err != nil {
+				return fmt.Errorf("read %d memories: %w", len(t.Memories), err)
 			}
+			memories = append(memories, found...)
+		}
+		if err := k.dropRules(ctx, namespace, distinct(t.Rules)); err != nil {
+			return err
+		}
+	}
+	return k.indexing.put(ctx, snapshots, memories)
+}
+
+func distinct(ids []string) []string {
+	ids = slices.Sorted(slices.Values(ids))
+	return slices.Compact(ids)
+}
+
+// dropRules takes forgotten rules out of the index. Restored ones come back by the consolidator, which embeds rules.
+func (k *Keeper) dropRules(ctx context.Context, namespace string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	gone, err := k.opts.Items.Rules(ctx, memory.ItemFilter{Namespace: namespace, IDs: ids, Statuses: []memory.ItemStatus{memory.ItemForgotten}})
+	if err != nil {
+		return fmt.Errorf("read %d rules: %w", len(ids), err)
+	}
+	for _, r := range gone {
+		if err := k.opts.Index.Delete(ctx, namespace, []string{r.RuleID}); err != nil {
+			return fmt.Errorf("take rule %s out of the index: %w", r.RuleID, err)
 		}
 	}
 	return nil
@@ -183,37 +257,6 @@ func confirm(w Write, r Receipt, err error) {
 // final reports an error that trying again cannot help.
 func final(err error) bool {
 	return errors.Is(err, memory.ErrRejected) || errors.Is(err, memory.ErrNotFound)
-}
-
-// lastSnapshots and lastMemories keep the last of each item: a batch may write one several times.
-func lastSnapshots(list []memory.Snapshot) []memory.Snapshot {
-	at := map[string]int{}
-	var out []memory.Snapshot
-	for _, s := range list {
-		key := s.Namespace + "\x00" + s.SnapshotID
-		if i, again := at[key]; again {
-			out[i] = s
-			continue
-		}
-		at[key] = len(out)
-		out = append(out, s)
-	}
-	return out
-}
-
-func lastMemories(list []memory.Memory) []memory.Memory {
-	at := map[string]int{}
-	var out []memory.Memory
-	for _, m := range list {
-		key := m.Namespace + "\x00" + m.MemoryID
-		if i, again := at[key]; again {
-			out[i] = m
-			continue
-		}
-		at[key] = len(out)
-		out = append(out, m)
-	}
-	return out
 }
 
 // storable refuses what no write is.

@@ -24,6 +24,8 @@ const (
 	maxReflectBatch = 25
 	// writeBatch is how many writes are stored at once at most.
 	writeBatch = 200
+	// indexBatch is how many writes get their vectors at once: few enough to be done before a process must end.
+	indexBatch = 32
 )
 
 // Reflect runs the reflector, which turns closed tasks into snapshots and memories, and the keeper, which stores what
@@ -33,7 +35,8 @@ func Reflect(ctx context.Context, p *Parts) error {
 	if err != nil {
 		return err
 	}
-	// Another model than the stored one is for a person to decide: nothing is embedded until then.
+	// Another model than the stored one is for a person to decide, who needs the engines for that: until then nothing is
+	// embedded, and questions are answered by words.
 	if err := space.Prepare(ctx); err != nil {
 		switch {
 		case ctx.Err() != nil:
@@ -41,6 +44,8 @@ func Reflect(ctx context.Context, p *Parts) error {
 		case errors.Is(err, embed.ErrNone):
 		case errors.Is(err, memory.ErrUnavailable):
 			p.Logger.Warn("the embedding model does not answer yet; what is learnt waits for it", "error", err)
+		case errors.Is(err, embed.ErrModelChanged):
+			p.Logger.Error("the embedding model is another one than before; what is learnt waits until this is settled", "error", err)
 		default:
 			return fmt.Errorf("prepare the embedding model: %w", err)
 		}
@@ -61,15 +66,23 @@ func Reflect(ctx context.Context, p *Parts) error {
 		return fmt.Errorf("set up the reflector's worker: %w", err)
 	}
 	writes, err := p.Bus.NewWorker(bus.WorkerOptions{
-		Stream: bus.StreamWrites, Durable: "keeper", BatchSize: writeBatch, BatchWait: writeLinger, AckWait: time.Minute, MaxBackoff: retryPause,
+		Stream: bus.StreamWrites, Durable: "keeper", FilterSubject: bus.WriteSubjects, BatchSize: writeBatch, BatchWait: writeLinger, AckWait: time.Minute, MaxBackoff: retryPause,
 		Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
 	}, writeHandler(keeper, p.Bus))
 	if err != nil {
 		return fmt.Errorf("set up the keeper's worker: %w", err)
 	}
+	vectors, err := p.Bus.NewWorker(bus.WorkerOptions{
+		Stream: bus.StreamWrites, Durable: "indexer", FilterSubject: bus.IndexSubjects, BatchSize: indexBatch, BatchWait: writeLinger, AckWait: time.Minute,
+		MaxBackoff: retryPause, Concurrency: 1, Logger: p.Logger, Registerer: p.Registry,
+	}, indexHandler(keeper))
+	if err != nil {
+		return fmt.Errorf("set up the indexer's worker: %w", err)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return tasks.Run(ctx) })
 	g.Go(func() error { return writes.Run(ctx) })
+	g.Go(func() error { return vectors.Run(ctx) })
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("reflect: %w", err)
 	}
@@ -116,7 +129,7 @@ func (p *Parts) reflector(space *Space) (*reflect.Reflector, error) {
 func (p *Parts) keeper(space *Space) (*reflect.Keeper, error) {
 	o := reflect.KeeperOptions{Events: p.Store, Items: p.Store, Writer: p.Store, Logger: p.Logger, Registerer: p.Registry}
 	if space != nil {
-		o.Index, o.Embedder = space.index, items{space}
+		o.Index, o.Embedder, o.Queue = space.index, items{space}, func(ctx context.Context, written []reflect.Written) error { return queueVectors(ctx, p.Bus, written) }
 	}
 	keeper, err := reflect.NewKeeper(o)
 	if err != nil {
@@ -204,6 +217,52 @@ func writeHandler(keeper *reflect.Keeper, conn *bus.Conn) bus.Handler {
 				verdicts[from[k]] = bus.Wait(err)
 			default:
 				verdicts[from[k]] = err
+			}
+		}
+		return verdicts
+	}
+}
+
+// queueVectors asks for the vectors of what was written.
+func queueVectors(ctx context.Context, conn *bus.Conn, written []reflect.Written) error {
+	messages := make([]bus.Message, len(written))
+	for i, w := range written {
+		data, err := json.Marshal(w)
+		if err != nil {
+			return fmt.Errorf("encode a request for vectors: %w", err)
+		}
+		messages[i] = bus.Message{Subject: bus.IndexSubject(w.Namespace), ID: "index/" + w.Namespace + "/" + w.By, Data: data}
+	}
+	if _, err := conn.PublishAll(ctx, messages); err != nil {
+		return fmt.Errorf("%w: ask for vectors: %w", memory.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// indexHandler makes the vectors of what the keeper has stored.
+func indexHandler(keeper *reflect.Keeper) bus.Handler {
+	return func(ctx context.Context, batch []bus.Message) []error {
+		verdicts := make([]error, len(batch))
+		var written []reflect.Written
+		var from []int // written[k] is of batch[from[k]]
+		for i, m := range batch {
+			var w reflect.Written
+			err := json.Unmarshal(m.Data, &w)
+			if err == nil && bus.IndexSubject(w.Namespace) != m.Subject {
+				err = fmt.Errorf("it is about namespace %q and came on %s", w.Namespace, m.Subject)
+			}
+			if err != nil {
+				verdicts[i] = bus.Discard("malformed", fmt.Errorf("read a request for vectors: %w", err))
+				continue
+			}
+			written, from = append(written, w), append(from, i)
+		}
+		if err := keeper.Index(ctx, written); err != nil {
+			if mayPass(err) {
+				err = bus.Wait(err)
+			}
+			for _, i := range from {
+				verdicts[i] = err
 			}
 		}
 		return verdicts

@@ -261,8 +261,8 @@ func letterHandler(st *store.ClickHouse) bus.Handler {
 func namespaceOf(subject string) string {
 	tokens := strings.Split(subject, ".")
 	length := 5 // hindsight.v1.write.<tenant>.<team>
-	if strings.HasPrefix(subject, "hindsight.v1.trace.") {
-		length++ // the kind
+	if strings.HasPrefix(subject, "hindsight.v1.trace.") || len(tokens) > length && tokens[2] == "write" && tokens[length] == "index" {
+		length++ // the kind, or that vectors are asked for
 	}
 	if len(tokens) != length || tokens[0] != "hindsight" {
 		return ""
