@@ -97,7 +97,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.upCommand(), a.importCommand(), a.publishCommand(), a.tasksCommand(), a.showCommand(), a.sqlCommand(),
 		a.recallCommand(), a.checkCommand(), a.rulesCommand(), a.memoriesCommand(), a.forgetCommand(), a.feedbackCommand(),
-		a.reflectCommand(), a.consolidateCommand(), a.tokenCommand(),
+		a.reflectCommand(), a.consolidateCommand(), a.reindexCommand(), a.tokenCommand(),
 		a.deadletterCommand(), a.doctorCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
 	)
 	return root

@@ -135,6 +135,26 @@ func (c Calibration) Similarity(cosine float64) float64 {
 	}
 }
 
+// knownFile holds the calibrations of models that this program brings along, so that the first start need not make them.
+//
+//go:generate go test -count=1 -timeout=30m -run=^TestKnownCalibrations$ -update .
+//go:embed known.json
+var knownFile []byte
+
+// KnownCalibration is what [Embedder.Calibrate] gives for a model that this program brings along. It is false for all
+// others.
+func KnownCalibration(identity string) (Calibration, bool) {
+	var known []Calibration
+	if err := json.Unmarshal(knownFile, &known); err != nil {
+		return Calibration{}, false // A test reads it.
+	}
+	i := slices.IndexFunc(known, func(c Calibration) bool { return c.Check(identity) == nil })
+	if i < 0 {
+		return Calibration{}, false
+	}
+	return known[i], true
+}
+
 // Calibrate embeds the built-in texts (96, some seconds with the local model)
 // as background work and returns the thresholds of the model.
 func (e *Embedder) Calibrate(ctx context.Context) (Calibration, error) {

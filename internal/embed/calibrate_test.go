@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -111,6 +112,42 @@ func TestCalibrationIsStored(t *testing.T) {
 		if err := damaged.Check("m/3/v1"); !errors.Is(err, embed.ErrUncalibrated) {
 			t.Errorf("Check of %+v = %v, want ErrUncalibrated", damaged, err)
 		}
+	}
+}
+
+// TestKnownCalibrations keeps what is brought along the same as what the model gives.
+func TestKnownCalibrations(t *testing.T) {
+	t.Parallel()
+	e := newEmbedder(t, openLocal(t), embed.Options{})
+	made, err := e.Calibrate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		raw, err := json.MarshalIndent([]embed.Calibration{made}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("known.json", append(raw, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Skip("known.json is written; run the test again")
+	}
+	known, is := embed.KnownCalibration(made.Identity)
+	if !is {
+		t.Fatalf("no calibration of %q is known: run this test with -update", made.Identity)
+	}
+	const near = 0.002 // Processors round differently.
+	for name, pair := range map[string][2]float64{
+		"unrelated": {known.Unrelated, made.Unrelated}, "related": {known.Related, made.Related},
+		"duplicate": {known.Duplicate, made.Duplicate}, "misjudged": {known.Misjudged, made.Misjudged},
+	} {
+		if math.Abs(pair[0]-pair[1]) > near {
+			t.Errorf("%s: known is %v, the model gives %v: run this test with -update", name, pair[0], pair[1])
+		}
+	}
+	if c, is := embed.KnownCalibration("some-model/3/v1"); is {
+		t.Errorf("a calibration of a strange model is known: %+v", c)
 	}
 }
 

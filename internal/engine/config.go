@@ -137,9 +137,9 @@ func writeConfig(l layout, o ClickHouseOptions, logging bool) error {
 		TableEnginesRequireGrant: true,
 		MaxServerMemoryUsage:     o.MaxMemory,
 
-		MarkCacheSize:                  64 * mib,
-		IndexMarkCacheSize:             32 * mib,
-		PrimaryIndexCacheSize:          64 * mib,
+		MarkCacheSize:         64 * mib,
+		IndexMarkCacheSize:    32 * mib,
+		PrimaryIndexCacheSize: 64 * mib,
 		// A vector index that does not fit as a whole is read from the disk at every search: 0.27 GB for 100,000 vectors of
 		// 384 dimensions, with which a search takes 20 ms instead of 200.
 		VectorSimilarityIndexCacheSize: o.MaxMemory / 2,

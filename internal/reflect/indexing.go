@@ -29,7 +29,7 @@ func (x indexing) put(ctx context.Context, snapshots []memory.Snapshot, memories
 	var texts []string
 	gone := map[string][]string{}
 	add := func(e memory.IndexEntry, text string) {
-		if text == "" || e.Status != memory.ItemActive && e.Status != memory.ItemPendingReview {
+		if text == "" {
 			gone[e.Namespace] = append(gone[e.Namespace], e.ID)
 			return
 		}
@@ -37,16 +37,10 @@ func (x indexing) put(ctx context.Context, snapshots []memory.Snapshot, memories
 		entries, texts = append(entries, e), append(texts, text)
 	}
 	for _, s := range snapshots {
-		add(memory.IndexEntry{
-			ID: s.SnapshotID, Namespace: s.Namespace, Layer: memory.LayerSnapshot, TaskType: s.TaskContext.TaskType, Tools: oneOrNone(s.Decision.ToolSelected),
-			ErrorType: s.Outcome.ErrorType, Outcome: string(s.Outcome.Status), Trust: s.Trust, Status: s.Status,
-		}, memory.SnapshotText(s))
+		add(memory.SnapshotEntry(s))
 	}
 	for _, m := range memories {
-		add(memory.IndexEntry{
-			ID: m.MemoryID, Namespace: m.Namespace, Layer: memory.LayerMemory, TaskType: m.TaskType, Tools: oneOrNone(m.Tool), ErrorType: m.ErrorType,
-			Trust: m.Trust, Status: m.Status,
-		}, memory.MemoryText(m))
+		add(memory.MemoryEntry(m))
 	}
 	if len(entries) > 0 {
 		if err := x.upsert(ctx, entries, texts); err != nil {
@@ -101,13 +95,6 @@ func (x indexing) upsert(ctx context.Context, entries []memory.IndexEntry, texts
 		return fmt.Errorf("index %d items: %w", len(entries), err)
 	}
 	return nil
-}
-
-func oneOrNone(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return []string{s}
 }
 
 // clock is the default of all clocks here.

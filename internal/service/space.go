@@ -186,8 +186,11 @@ func (s *Space) save(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// calibrate takes the stored thresholds, or makes and stores them.
+// calibrate takes the thresholds that are known or stored, or makes and stores them.
 func (s *Space) calibrate(ctx context.Context, identity string) (embed.Calibration, error) {
+	if known, is := embed.KnownCalibration(identity); is {
+		return known, nil
+	}
 	key := calibrationKeyPrefix + memory.HashID(identity)
 	raw, err := s.state.LoadState(ctx, key)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/bus"
@@ -20,6 +21,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 	"github.com/hindsight-memory/hindsight/internal/recall"
 	"github.com/hindsight-memory/hindsight/internal/service"
+	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
 // dimension is that of the models of these tests.
@@ -148,14 +150,86 @@ func TestAnotherEmbeddingModelIsRefused(t *testing.T) {
 		t.Errorf("the second process sent %d texts: the thresholds were stored", now-calibrated)
 	}
 	other := open(t, withModel(env, endpoint, "second-model"), "three")
-	err := service.Reflect(t.Context(), other)
+	run(t, other, service.Reflect) // It waits.
+	err := space(t, other).Prepare(t.Context())
 	if !errors.Is(err, embed.ErrModelChanged) {
 		t.Fatalf("another model: %v", err)
 	}
-	for _, part := range []string{"first-model", "second-model", "EMBEDDING_MODEL"} {
+	for _, part := range []string{"first-model", "second-model", "EMBEDDING_MODEL", "reindex"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q says nothing of %s", err, part)
 		}
+	}
+}
+
+// TestReindex writes under one model, goes over to another while the services run, and breaks the index on the way.
+func TestReindex(t *testing.T) {
+	t.Parallel()
+	env, endpoint := environment(t), newEmbeddings(t)
+	first := open(t, withModel(env, endpoint, "first-model"), "one")
+	snapshots := make([]memory.Snapshot, 700) // more than a page
+	for i := range snapshots {
+		snapshots[i] = memory.Snapshot{
+			SnapshotID: fmt.Sprintf("s%04d", i), Namespace: "t", TaskID: "task", Timestamp: time.Unix(int64(i), 0), Situation: fmt.Sprintf("situation number %d", i),
+			Outcome: memory.Outcome{Status: events.StatusFailure}, Reflection: &memory.Reflection{Lesson: "look first"},
+			Judged:  memory.Judged{Evidence: []string{"e"}, Trust: memory.TrustAgentInferred, Status: memory.ItemActive},
+			Version: memory.Version{TaskRevision: 1, Writer: "test", WriterKind: memory.WriterMachine, Seq: 1},
+		}
+	}
+	snapshots[3].Status = memory.ItemForgotten
+	if err := first.Store.InsertSnapshots(t.Context(), snapshots); err != nil {
+		t.Fatal(err)
+	}
+	reindex := func(p *service.Parts, want service.Reindexed) {
+		t.Helper()
+		told := 0
+		got, err := p.Reindex(t.Context(), func(service.Reindexed) { told++ })
+		want.Model = got.Model
+		if err != nil || got != want || told == 0 {
+			t.Errorf("Reindex = %+v, %v, with %d reports of progress; want %+v", got, err, told, want)
+		}
+	}
+	reindex(first, service.Reindexed{Indexed: 699, Embedded: 699})
+	asked := endpoint.asked()
+	// What does not belong there, and what is missing.
+	index := store.NewVectors(first.Store)
+	if err := index.Prepare(t.Context(), fmt.Sprintf("first-model/%d/v1", dimension), dimension); err != nil {
+		t.Fatal(err)
+	}
+	strange := make([]float32, dimension)
+	strange[0] = 1
+	if err := index.Upsert(t.Context(), []memory.IndexEntry{
+		{ID: "nobody", Namespace: "t", Layer: memory.LayerSnapshot, Status: memory.ItemActive, CreatedAt: time.Unix(1, 0), TextHash: "h", Vector: strange},
+		{ID: "s0003", Namespace: "t", Layer: memory.LayerSnapshot, Status: memory.ItemActive, CreatedAt: time.Unix(1, 0), TextHash: "h", Vector: strange},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := index.Delete(t.Context(), "t", []string{"s0001", "s0699"}); err != nil {
+		t.Fatal(err)
+	}
+	reindex(first, service.Reindexed{Indexed: 699, Removed: 2})
+	reindex(first, service.Reindexed{Indexed: 699})
+	if now := endpoint.asked(); now != asked {
+		t.Errorf("%d texts were embedded again", now-asked)
+	}
+	hashes, err := index.TextHashes(t.Context(), "t")
+	if err != nil || len(hashes) != 699 || hashes["s0001"] != memory.TextHash("situation number 1") {
+		t.Errorf("the index holds %d entries (%v)", len(hashes), err)
+	}
+
+	second := open(t, withModel(env, endpoint, "second-model"), "two")
+	run(t, second, service.Reflect)
+	if err := space(t, second).Prepare(t.Context()); !errors.Is(err, embed.ErrModelChanged) {
+		t.Fatalf("before the reindex: %v", err)
+	}
+	other := open(t, withModel(env, endpoint, "second-model"), "three") // as the command does, in a process of its own
+	reindex(other, service.Reindexed{Indexed: 699, Embedded: 699})
+	if err := space(t, second).Prepare(t.Context()); err != nil {
+		t.Errorf("the service that runs does not take the new model: %v", err)
+	}
+	back := open(t, withModel(env, endpoint, "first-model"), "four")
+	if err := space(t, back).Prepare(t.Context()); !errors.Is(err, embed.ErrModelChanged) {
+		t.Errorf("the first model after the change: %v", err)
 	}
 }
 
