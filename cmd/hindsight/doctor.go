@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/config"
+	"github.com/hindsight-memory/hindsight/internal/embed"
 	"github.com/hindsight-memory/hindsight/internal/engine"
 )
 
@@ -71,9 +74,53 @@ func (a *app) reportFindings(findings []finding) error {
 }
 
 func (a *app) diagnose(ctx context.Context) []finding {
-	out := []finding{a.checkSettings(), a.checkLibrary(), a.checkDataDir()}
+	out := []finding{a.checkSettings(), a.checkLibrary(), a.checkDataDir(), a.checkEmbedding(), a.checkModel(), a.checkMCP(ctx)}
 	out = append(out, a.checkBus(ctx)...)
 	return append(out, a.checkStore(ctx)...)
+}
+
+func (a *app) checkEmbedding() finding {
+	const withoutVectors = "questions are answered by words, rules and exact codes only"
+	switch {
+	case a.cfg.Embedder == "none":
+		return finding{Check: "embedding", Result: checkOK, Detail: "switched off (HINDSIGHT_EMBEDDER=none): " + withoutVectors}
+	case a.cfg.Embedder == "endpoint" || a.cfg.Embedder == "auto" && a.cfg.EmbeddingBaseURL != "":
+		return finding{Check: "embedding", Result: checkOK, Detail: fmt.Sprintf("%s at %s", a.cfg.EmbeddingModel, events.MaskText(a.cfg.EmbeddingBaseURL))}
+	}
+	dir, err := embed.FindLocal(a.engineSetting)
+	if err != nil {
+		return finding{"embedding", checkWarn, oneLine(err.Error(), 200), "run 'make setup', or set HINDSIGHT_EMBEDDING_BASE_URL; until then " + withoutVectors}
+	}
+	return finding{Check: "embedding", Result: checkOK, Detail: "local model in " + dir}
+}
+
+func (a *app) checkModel() finding {
+	switch {
+	case a.cfg.LLMBaseURL == "":
+		return finding{Check: "reflection", Result: checkOK, Detail: "by the evidence critic; HINDSIGHT_LLM_BASE_URL adds a model"}
+	case a.cfg.ReflectionModel == "":
+		return finding{"reflection", checkFail, "HINDSIGHT_LLM_BASE_URL is set and REFLECTION_MODEL is not", "name the model in REFLECTION_MODEL"}
+	}
+	return finding{Check: "reflection", Result: checkOK, Detail: fmt.Sprintf("by %s at %s", a.cfg.ReflectionModel, events.MaskText(a.cfg.LLMBaseURL))}
+}
+
+// checkMCP asks whether anything answers where agents will ask; what it answers to a bare request does not matter.
+func (a *app) checkMCP(ctx context.Context) finding {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	address := a.cfg.MCPAddress()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return finding{"mcp", checkFail, fmt.Sprintf("%s is no address: %v", events.MaskText(address), err), "correct HINDSIGHT_MCP_URL"}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return finding{"mcp", checkWarn, "nothing answers at " + events.MaskText(address), "start 'hindsight up' or 'mcp': agents have no memory until then"}
+	}
+	if err := response.Body.Close(); err != nil {
+		return finding{"mcp", checkWarn, oneLine(err.Error(), 200), "ask again"}
+	}
+	return finding{Check: "mcp", Result: checkOK, Detail: events.MaskText(address)}
 }
 
 func (a *app) checkSettings() finding {
@@ -143,6 +190,8 @@ func (a *app) checkBus(ctx context.Context) []finding {
 		switch {
 		case s.MaxBytes > 0 && float64(s.Bytes) > 0.8*float64(s.MaxBytes):
 			f.Result, f.Advice = checkWarn, "the stream is over 80 % full: "+whyFull(s.Stream)
+		case s.Stream != bus.StreamDeadLetter && s.Messages > 0 && idle(s):
+			f.Result, f.Advice = checkWarn, "nothing takes these messages: start 'hindsight up', or "+workerOf(s.Stream)
 		case s.Stream == bus.StreamDeadLetter && s.Messages > 0:
 			f.Result, f.Advice = checkWarn, "see 'hindsight deadletter list'"
 		}
@@ -166,6 +215,24 @@ func (a *app) checkStore(ctx context.Context) []finding {
 		f.Result, f.Advice = checkWarn, fmt.Sprintf("%d events are of kinds this version does not know; they are stored raw. Is a producer newer than this program?", health.UnknownKinds)
 	}
 	return []finding{f}
+}
+
+// idle reports whether no worker asks for a stream's messages or has some in hand.
+func idle(s bus.StreamStats) bool {
+	for _, c := range s.Consumers {
+		if c.Waiting > 0 || c.AckPending > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// workerOf is the program that takes a stream's messages.
+func workerOf(stream string) string {
+	if stream == bus.StreamTraces {
+		return "'ingestor'"
+	}
+	return "'reflector'"
 }
 
 // whyFull says what to look at when a stream fills up.
