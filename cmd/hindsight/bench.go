@@ -26,8 +26,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench SUITE",
 		Short: "Measure beside the raw engines: startup, ingest, recall",
 		Long: "Starts the program on an empty folder and free ports and measures it from outside; a running installation is not\n" +
-			"touched. 'startup' gives the time until ready and the memory at rest; 'ingest' the events per second from publish\n" +
-			"to row, and their ratio to the slower of the raw engines in the same run; 'recall' how long an answer takes at\n" +
+			"touched. 'startup' gives the time until ready and until the first lesson, and the memory at rest; 'ingest' the events\n" +
+			"per second from publish to row, and their ratio to the slower of the raw engines in the same run; 'recall' how long an answer takes at\n" +
 			"several sizes of memory, beside a bare vector search and the embedding model.",
 		Example:   "  hindsight bench startup\n  hindsight bench ingest --events 1000000 --json\n  hindsight bench recall --sizes 1000,10000",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

@@ -210,8 +210,14 @@ func TestBenches(t *testing.T) {
 			t.Errorf("bench ingest: %s = %v", name, got.Figures[name])
 		}
 	}
+	got = parse[bench](t, in.run("bench", "recall", "--sizes", "300", "--questions", "10", "--json"))
+	for _, name := range []string{"recall_300_p50_ms", "check_300_p99_ms", "raw_vector_search_300_p50_ms", "ratio_recall_300_to_raw", "recall_300_first_item_fits_ratio", "check_300_known_ratio"} {
+		if got.Figures[name] <= 0 {
+			t.Errorf("bench recall: %s = %v", name, got.Figures[name])
+		}
+	}
 	got = parse[bench](t, in.run("bench", "startup", "--json"))
-	for _, name := range []string{"ready_seconds", "resident_rest_bytes"} {
+	for _, name := range []string{"ready_seconds", "first_lesson_seconds", "resident_rest_bytes"} {
 		if got.Figures[name] <= 0 {
 			t.Errorf("bench startup: %s = %v", name, got.Figures[name])
 		}
