@@ -109,12 +109,13 @@ func (q wordQuery) conditions() conditions {
 // wordQuery is a question to item_terms.
 type wordQuery memory.LexicalQuery
 
-// weigh counts in how many items each word is.
+// weigh counts in how many items each word is. Rows are counted and not items, which takes a third of the time: they
+// differ only while equal rows of an item's versions are not merged yet, and by little for a weight.
 func (c *ClickHouse) weigh(ctx context.Context, q memory.LexicalQuery, words []string) (weights, error) {
 	where := wordQuery(q).conditions()
 	where.addIf(true, "term IN ?", append([]string{""}, words...))
 	counts := map[string]float64{}
-	err := c.query(ctx, "weigh words", "SELECT term, toFloat64(uniqExact(item_id)) FROM item_terms WHERE "+where.String()+" GROUP BY term", where.args, func(rows driver.Rows) error {
+	err := c.query(ctx, "weigh words", "SELECT term, toFloat64(count()) FROM item_terms WHERE "+where.String()+" GROUP BY term", where.args, func(rows driver.Rows) error {
 		var term string
 		var n float64
 		err := rows.Scan(&term, &n)
