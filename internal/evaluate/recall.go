@@ -119,7 +119,7 @@ func recallAt(ctx context.Context, p *program, o RecallOptions, size int, report
 	}
 	parts := newStopwatch(st, index)
 	service, err := recall.New(recall.Options{
-		Items: parts, Index: parts.index(), Embedder: &givenVectors{questions: questions}, Recorder: unrecorded{}, Logger: o.Logger,
+		Items: parts, Index: parts.index(), Embedder: givenVectors{}, Recorder: unrecorded{}, Logger: o.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("set up recall: %w", err)
@@ -230,7 +230,7 @@ func settle(ctx context.Context, st *store.ClickHouse) error {
 func askAll(ctx context.Context, service *recall.Service, set *recallSet, questions []asked) (times []time.Duration, found int, example string, err error) {
 	for i, q := range questions {
 		began := time.Now()
-		answer, err := service.Recall(ctx, recall.Question{Namespace: recallNamespace, Text: q.text, TaskType: q.taskType})
+		answer, err := service.Recall(withVector(ctx, q.vector), recall.Question{Namespace: recallNamespace, Text: q.text, TaskType: q.taskType})
 		if err != nil {
 			return nil, 0, "", fmt.Errorf("recall: %w", err)
 		}
@@ -367,22 +367,28 @@ func percentile(times []time.Duration, p int) float64 {
 	return float64(sorted[(len(sorted)*p+99)/100-1].Microseconds()) / 1000
 }
 
-// givenVectors gives each question the vector that was generated for it.
-type givenVectors struct{ questions []asked }
+// givenVectors gives each question the vector that was generated for it, whatever text recall makes of the question: the
+// context carries it.
+type givenVectors struct{}
 
-func (g *givenVectors) Embed(_ context.Context, text string) ([]float32, error) {
-	for _, q := range g.questions {
-		if q.text == text {
-			return q.vector, nil
-		}
-	}
-	return nil, fmt.Errorf("no vector was generated for %q", text)
+type vectorKey struct{}
+
+func withVector(ctx context.Context, vector []float32) context.Context {
+	return context.WithValue(ctx, vectorKey{}, vector)
 }
 
-func (g *givenVectors) Identity() string { return recallModel }
+func (givenVectors) Embed(ctx context.Context, text string) ([]float32, error) {
+	vector, is := ctx.Value(vectorKey{}).([]float32)
+	if !is {
+		return nil, fmt.Errorf("no vector was generated for %q", text)
+	}
+	return vector, nil
+}
+
+func (givenVectors) Identity() string { return recallModel }
 
 // Calibrated is the cosine: generated vectors of different situations have none.
-func (g *givenVectors) Calibrated(cosine float64) float64 { return max(0, cosine) }
+func (givenVectors) Calibrated(cosine float64) float64 { return max(0, cosine) }
 
 // unrecorded takes no note of answers: the product hands them to a publisher without waiting.
 type unrecorded struct{}
