@@ -109,6 +109,8 @@ type change struct {
 	rules     []memory.Rule
 	relations []memory.Relation
 	receipt   Receipt
+	// same means that the items are as the record holds them already, and only their vectors may be missing.
+	same bool
 }
 
 // Handle stores a batch and gives a verdict for each write in order: nil once it is stored and searchable, or queued to be,
@@ -132,31 +134,78 @@ func (k *Keeper) Handle(ctx context.Context, batch []Write) []error {
 			}
 		}
 	}
-	var done []change
-	var from []int
-	for i, w := range batch {
-		if verdicts[i] == nil {
-			// One after the other, since one may be about what the one before it wrote.
-			c, err := k.apply(ctx, w.Event)
-			verdicts[i] = err
-			if err == nil {
-				done, from = append(done, c), append(from, i)
-				k.writes.WithLabelValues(c.receipt.Status).Inc()
-				confirm(w, c.receipt, nil)
-				continue
-			}
-		}
-		if final(verdicts[i]) {
-			k.writes.WithLabelValues("refused").Inc()
-			confirm(w, Receipt{}, verdicts[i])
-		}
-	}
+	done, from := k.applyAll(ctx, batch, verdicts)
 	if err := k.makeFindable(ctx, batch, done, from); err != nil {
 		for _, i := range from {
 			verdicts[i] = fmt.Errorf("make a write searchable: %w", err)
 		}
 	}
 	return verdicts
+}
+
+// applyAll stores what the writes without a verdict ask for, gives each its verdict and confirms those that are settled.
+// done[i] is what batch[from[i]] did. They act in their order; neighbours that concern nothing but themselves are stored
+// together, since storing many costs hardly more than storing one.
+func (k *Keeper) applyAll(ctx context.Context, batch []Write, verdicts []error) (done []change, from []int) {
+	settle := func(i int, c change, err error) {
+		verdicts[i] = err
+		switch {
+		case err == nil:
+			done, from = append(done, c), append(from, i)
+			k.writes.WithLabelValues(c.receipt.Status).Inc()
+			confirm(batch[i], c.receipt, nil)
+		case final(err):
+			k.writes.WithLabelValues("refused").Inc()
+			confirm(batch[i], Receipt{}, err)
+		}
+	}
+	seen := &lookahead{ItemReader: k.opts.Items}
+	ahead := *k
+	ahead.opts.Items = seen
+	if err := seen.fetch(ctx, batch, verdicts); err != nil {
+		for i := range batch {
+			if verdicts[i] == nil {
+				settle(i, change{}, err)
+			}
+		}
+	}
+	var waiting []change
+	var of []int // waiting[i] is what batch[of[i]] does
+	flush := func() {
+		err := k.store(ctx, waiting...)
+		for i, c := range waiting {
+			one := err
+			if errors.Is(err, memory.ErrRejected) { // For one of them: which, shows each by itself.
+				one = k.store(ctx, c)
+			}
+			settle(of[i], c, one)
+		}
+		waiting, of = nil, nil
+	}
+	for i, w := range batch {
+		if verdicts[i] != nil {
+			if final(verdicts[i]) {
+				settle(i, change{}, verdicts[i])
+			}
+			continue
+		}
+		alone := concernsOnlyItself(w.Event)
+		if !alone {
+			flush()
+		}
+		c, err := ahead.apply(ctx, w.Event)
+		if err != nil {
+			settle(i, change{}, err)
+			continue
+		}
+		seen.note(c)
+		waiting, of = append(waiting, c), append(of, i)
+		if !alone {
+			flush()
+		}
+	}
+	flush()
+	return done, from
 }
 
 // makeFindable queues what was written, or indexes it at once; done[i] is what batch[from[i]] wrote.
@@ -269,45 +318,46 @@ func storable(e events.Event) error {
 	}
 }
 
+// apply says what a write does, without doing it.
 func (k *Keeper) apply(ctx context.Context, e events.Event) (change, error) {
-	var c change
-	var err error
-	switch e.Kind {
+	switch e.Kind { //nolint:exhaustive // Others are refused before.
 	case events.KindItemWritten:
-		c, err = k.written(ctx, e)
+		return k.written(ctx, e)
 	case events.KindItemChanged:
-		c, err = k.changed(ctx, e)
+		return k.changed(ctx, e)
 	default:
-		c, err = k.feedback(ctx, e)
+		return k.feedback(ctx, e)
 	}
-	if err != nil {
-		return change{}, err
-	}
-	if err := k.store(ctx, c); err != nil {
-		return change{}, err
-	}
-	return c, nil
 }
 
-func (k *Keeper) store(ctx context.Context, c change) error {
-	if len(c.snapshots) > 0 {
-		if err := k.opts.Writer.InsertSnapshots(ctx, c.snapshots); err != nil {
-			return fmt.Errorf("store a snapshot: %w", err)
+// store does what the changes say, all together.
+func (k *Keeper) store(ctx context.Context, changes ...change) error {
+	var all change
+	for _, c := range changes {
+		if !c.same {
+			all.snapshots, all.memories = append(all.snapshots, c.snapshots...), append(all.memories, c.memories...)
+			all.rules, all.relations = append(all.rules, c.rules...), append(all.relations, c.relations...)
 		}
 	}
-	if len(c.memories) > 0 {
-		if err := k.opts.Writer.InsertMemories(ctx, c.memories); err != nil {
-			return fmt.Errorf("store a memory: %w", err)
+	// The relations first: a write that comes again finds its item and does no more.
+	if len(all.relations) > 0 {
+		if err := k.opts.Writer.InsertRelations(ctx, all.relations); err != nil {
+			return fmt.Errorf("store %d relations: %w", len(all.relations), err)
 		}
 	}
-	if len(c.rules) > 0 {
-		if err := k.opts.Writer.InsertRules(ctx, c.rules); err != nil {
-			return fmt.Errorf("store a rule: %w", err)
+	if len(all.snapshots) > 0 {
+		if err := k.opts.Writer.InsertSnapshots(ctx, all.snapshots); err != nil {
+			return fmt.Errorf("store %d snapshots: %w", len(all.snapshots), err)
 		}
 	}
-	if len(c.relations) > 0 {
-		if err := k.opts.Writer.InsertRelations(ctx, c.relations); err != nil {
-			return fmt.Errorf("store a relation: %w", err)
+	if len(all.memories) > 0 {
+		if err := k.opts.Writer.InsertMemories(ctx, all.memories); err != nil {
+			return fmt.Errorf("store %d memories: %w", len(all.memories), err)
+		}
+	}
+	if len(all.rules) > 0 {
+		if err := k.opts.Writer.InsertRules(ctx, all.rules); err != nil {
+			return fmt.Errorf("store %d rules: %w", len(all.rules), err)
 		}
 	}
 	return nil
@@ -327,7 +377,7 @@ func (k *Keeper) written(ctx context.Context, e events.Event) (change, error) {
 	if err != nil {
 		return change{}, fmt.Errorf("%w: %w", memory.ErrRejected, err)
 	}
-	hasSnapshot := len(w.Snapshot) > 0 && string(w.Snapshot) != "null"
+	hasSnapshot := holdsSnapshot(w)
 	switch {
 	case hasSnapshot == (strings.TrimSpace(w.Content) != ""):
 		return change{}, fmt.Errorf("%w: give either a snapshot or the content of a memory", memory.ErrRejected)
@@ -346,6 +396,35 @@ func taskOf(e events.Event) string {
 	return e.TaskID
 }
 
+// snapshotID names a reported decision by what was reported, so that a repeated call stores nothing twice.
+func snapshotID(e events.Event, s memory.Snapshot) (string, error) {
+	arguments, err := canonicalJSON(struct {
+		TaskContext memory.TaskContext `json:"task_context"`
+		Decision    memory.Decision    `json:"decision"`
+		Outcome     memory.Outcome     `json:"outcome"`
+		AgentID     string             `json:"agent_id"`
+		TaskID      string             `json:"task_id"`
+	}{s.TaskContext, s.Decision, s.Outcome, e.AgentID, taskOf(e)})
+	if err != nil {
+		return "", fmt.Errorf("%w: the snapshot cannot be read: %w", memory.ErrRejected, err)
+	}
+	return memory.WrittenID(e.Namespace, "snapshot:"+arguments), nil
+}
+
+// memoryID names a memory by what was written: when it is said again at another time it is the same memory, unless it
+// began at another time.
+func memoryID(e events.Event, w events.ItemWritten) (string, error) {
+	arguments, err := canonicalJSON(struct {
+		events.ItemWritten
+		AgentID string `json:"agent_id"`
+		UserID  string `json:"user_id"`
+	}{w, e.AgentID, e.UserID})
+	if err != nil {
+		return "", fmt.Errorf("%w: the memory cannot be read: %w", memory.ErrRejected, err)
+	}
+	return memory.WrittenID(e.Namespace, "memory:"+arguments), nil
+}
+
 // snapshot stores a decision that an agent reports, with what its outcome alone teaches.
 func (k *Keeper) snapshot(ctx context.Context, e events.Event, w events.ItemWritten) (change, error) {
 	var s memory.Snapshot
@@ -360,23 +439,16 @@ func (k *Keeper) snapshot(ctx context.Context, e events.Event, w events.ItemWrit
 	default:
 		return change{}, fmt.Errorf("%w: outcome.status is %q; it must be success, failure or partial", memory.ErrRejected, s.Outcome.Status)
 	}
-	arguments, err := canonicalJSON(struct {
-		TaskContext memory.TaskContext `json:"task_context"`
-		Decision    memory.Decision    `json:"decision"`
-		Outcome     memory.Outcome     `json:"outcome"`
-		AgentID     string             `json:"agent_id"`
-		TaskID      string             `json:"task_id"`
-	}{s.TaskContext, s.Decision, s.Outcome, e.AgentID, taskOf(e)})
+	id, err := snapshotID(e, s)
 	if err != nil {
-		return change{}, fmt.Errorf("%w: the snapshot cannot be read: %w", memory.ErrRejected, err)
+		return change{}, err
 	}
-	id := memory.WrittenID(e.Namespace, "snapshot:"+arguments)
 	held, err := k.opts.Items.Snapshots(ctx, memory.ItemFilter{Namespace: e.Namespace, IDs: []string{id}})
 	if err != nil {
 		return change{}, fmt.Errorf("read snapshot %s: %w", id, err)
 	}
 	if len(held) > 0 {
-		return change{snapshots: held, receipt: receiptOf(id, memory.LayerSnapshot, held[0].Judged)}, nil
+		return change{snapshots: held, same: true, receipt: receiptOf(id, memory.LayerSnapshot, held[0].Judged)}, nil
 	}
 	out := reflectStored(s, e)
 	out.SnapshotID = id
@@ -490,16 +562,11 @@ func (k *Keeper) memory(ctx context.Context, e events.Event, w events.ItemWritte
 	}
 	m.Value = cmp.Or(m.Value, m.Content)
 	k.trust(&m, w.StatedBy)
-	// When it is said again at another time it is the same memory, unless it began at another time.
-	arguments, err := canonicalJSON(struct {
-		events.ItemWritten
-		AgentID string `json:"agent_id"`
-		UserID  string `json:"user_id"`
-	}{w, e.AgentID, e.UserID})
+	id, err := memoryID(e, w)
 	if err != nil {
-		return change{}, fmt.Errorf("%w: the memory cannot be read: %w", memory.ErrRejected, err)
+		return change{}, err
 	}
-	m.MemoryID = memory.WrittenID(e.Namespace, "memory:"+arguments)
+	m.MemoryID = id
 	m.Version = version(e, 0, false)
 	return k.placeMemory(ctx, e, m)
 }
@@ -547,7 +614,7 @@ func (k *Keeper) placeMemory(ctx context.Context, e events.Event, m memory.Memor
 		// stays forgotten, since a client's late retry must not bring it back.
 		again := old.Status == memory.ItemSuperseded && m.Operation == memory.OperationUpdate && e.Time.After(old.Timestamp) && old.Version.Writer != m.Version.Writer
 		if !again {
-			c := change{receipt: receiptOf(m.MemoryID, memory.LayerMemory, old.Judged)}
+			c := change{same: true, receipt: receiptOf(m.MemoryID, memory.LayerMemory, old.Judged)}
 			if old.Status == memory.ItemActive {
 				c.memories = held[:1]
 			}
@@ -824,7 +891,7 @@ func (f found) with(edit func(*memory.Judged), v memory.Version, status string) 
 
 // unchanged answers for an item that stays as it is; what it holds is only indexed again.
 func (f found) unchanged(what string) change {
-	c := change{receipt: Receipt{ItemID: f.id(), Layer: f.layer(), Status: map[string]string{
+	c := change{same: true, receipt: Receipt{ItemID: f.id(), Layer: f.layer(), Status: map[string]string{
 		events.ChangeForget: StatusForgotten, events.ChangeRestore: StatusRestored, events.ChangeUpdate: StatusUpdated,
 	}[what]}}
 	if f.memory != nil {
