@@ -22,9 +22,10 @@ const (
 	writePrefix = "hindsight.v1.write."
 	indexSuffix = ".index"
 
-	// WriteSubjects and IndexSubjects match those of all namespaces; no subject
-	// is of both.
+	// WriteSubjects matches [WriteSubject] of all namespaces.
 	WriteSubjects = writePrefix + "*.*"
+	// IndexSubjects matches [IndexSubject] of all namespaces, and nothing that
+	// WriteSubjects does.
 	IndexSubjects = WriteSubjects + indexSuffix
 )
 

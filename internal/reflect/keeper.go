@@ -320,7 +320,7 @@ func storable(e events.Event) error {
 
 // apply says what a write does, without doing it.
 func (k *Keeper) apply(ctx context.Context, e events.Event) (change, error) {
-	switch e.Kind { //nolint:exhaustive // Others are refused before.
+	switch e.Kind {
 	case events.KindItemWritten:
 		return k.written(ctx, e)
 	case events.KindItemChanged:

@@ -199,3 +199,60 @@ func TestConfirmedBeforeEmbedding(t *testing.T) {
 		t.Errorf("%v, in the index %v", err, r.space.has(receipt.ItemID))
 	}
 }
+
+// TestKeepBatch hands over many writes at once, which concern each other: they act in their order, and one that is refused
+// takes none of the others with it.
+func TestKeepBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	color := events.ItemWritten{Content: "The house is red", Entity: "house", Value: "red"}
+	first := r.write(t, "0", events.KindItemWritten, color)
+	recorded := r.memory(t, first.ItemID).Version.RecordedAt
+	boat := events.ItemWritten{Content: "The boat is new", Entity: "boat"}
+	snapshot := json.RawMessage(`{"task_context":{"task_type":"t"},"decision":{"tool_selected":"paint","parameters":{}},"outcome":{"status":"failure","error_message":"no paint"}}`)
+	var batch []reflect.Write
+	receipts := map[string]reflect.Receipt{}
+	for i, w := range []struct {
+		kind events.Kind
+		data any
+	}{
+		{events.KindItemWritten, boat},
+		{events.KindItemWritten, color}, // once more
+		{events.KindItemWritten, boat},  // once more, in the same batch
+		{events.KindItemWritten, events.ItemWritten{Content: "x", MemoryType: "nonsense"}},
+		{events.KindItemWritten, events.ItemWritten{Snapshot: snapshot}},
+		{events.KindItemWritten, events.ItemWritten{Content: "The house is blue", Entity: "house", Value: "blue", Operation: "update"}},
+		{events.KindItemChanged, events.ItemChanged{ItemID: "nothing", Change: events.ChangeForget}},
+		{events.KindItemWritten, events.ItemWritten{Content: "The car is new", Entity: "car"}},
+	} {
+		id := fmt.Sprint("batch-", i)
+		batch = append(batch, reflect.Write{Event: r.event(t, id, w.kind, w.data), Confirm: func(got reflect.Receipt, _ error) { receipts[id] = got }})
+	}
+	verdicts := r.keeper.Handle(t.Context(), batch)
+	for i, want := range []error{nil, nil, nil, memory.ErrRejected, nil, nil, memory.ErrNotFound, nil} {
+		if !errors.Is(verdicts[i], want) {
+			t.Errorf("write %d: %v, want %v", i, verdicts[i], want)
+		}
+	}
+	if len(receipts) != len(batch) {
+		t.Errorf("%d of %d writes were told what became of them", len(receipts), len(batch))
+	}
+	boatID := receipts["batch-0"].ItemID
+	if receipts["batch-2"].ItemID != boatID || receipts["batch-1"].ItemID != first.ItemID {
+		t.Errorf("receipts %+v", receipts)
+	}
+	for _, id := range []string{boatID, receipts["batch-7"].ItemID, receipts["batch-4"].ItemID} {
+		if !r.space.has(id) || r.versions(t, id) != 1 {
+			t.Errorf("item %s: in the index %v, %d versions", id, r.space.has(id), r.versions(t, id))
+		}
+	}
+	red, blue := r.memory(t, first.ItemID), r.memory(t, receipts["batch-5"].ItemID)
+	if red.Status != memory.ItemSuperseded || blue.Status != memory.ItemActive || blue.OldValue != "red" || r.space.has(red.MemoryID) {
+		t.Errorf("red %+v\nblue %+v", red.Judged, blue)
+	}
+	// Said once more, a memory is as old as it was.
+	then, err := r.Memories(t.Context(), memory.ItemFilter{Namespace: r.namespace, IDs: []string{first.ItemID}, AsOf: recorded})
+	if err != nil || len(then) != 1 || then[0].Status != memory.ItemActive {
+		t.Errorf("as of its first write: %+v, %v", then, err)
+	}
+}
