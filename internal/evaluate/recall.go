@@ -334,7 +334,7 @@ func embedding(ctx context.Context, o RecallOptions, report *Report) (err error)
 	if err != nil {
 		return fmt.Errorf("set it up: %w", err)
 	}
-	e, err := embed.New(local, embed.Options{})
+	e, err := embed.New(local, embed.Options{}) //nolint:contextcheck // It lives until it is closed.
 	if err != nil {
 		return errors.Join(fmt.Errorf("set it up: %w", err), local.Close())
 	}

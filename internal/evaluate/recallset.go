@@ -199,7 +199,7 @@ func (s *recallSet) question(n, size int) asked {
 	f, tool, m, parameter := s.parts(q.situation)
 	q.text = fmt.Sprintf("%s for a %s: %s", strings.ReplaceAll(tool, "_", " "), f.noun, s.detail(random, 8))
 	if random.Float64() < quotingShare {
-		q.text = fmt.Sprintf("%s fails: ", tool) + fmt.Sprintf(m.message, parameter, f.noun, s.number(like))
+		q.text = tool + " fails: " + fmt.Sprintf(m.message, parameter, f.noun, s.number(like))
 	}
 	if n%2 == 0 {
 		q.taskType = f.taskType
