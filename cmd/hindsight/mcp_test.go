@@ -760,15 +760,18 @@ func TestAnotherEmbeddingModelEndsTheProcess(t *testing.T) {
 		return ""
 	})
 	in.stop()
-	before := slices.Clone(in.env)
 	in.env = append(in.env, "HINDSIGHT_EMBEDDING_BASE_URL="+endpoint.URL+"/v1", "EMBEDDING_MODEL=other-model")
 	r := in.try("", "up")
-	if r.code != 1 || !strings.Contains(r.stderr, "the embedding model has changed") || !strings.Contains(r.stderr, "other-model") || !strings.Contains(r.stderr, "EMBEDDING_MODEL") {
+	if r.code != 1 || !strings.Contains(r.stderr, "the embedding model has changed") || !strings.Contains(r.stderr, "other-model") || !strings.Contains(r.stderr, "HINDSIGHT_EMBEDDER=local") {
 		t.Errorf("another model: exit %d\n%s", r.code, r.stderr)
 	}
 	t.Logf("it said: %s", r.stderr[strings.LastIndex(strings.TrimSpace(r.stderr), "\n")+1:])
-	in.env = before
+	// What it advises helps.
+	in.env = append(in.env, "HINDSIGHT_EMBEDDER=local")
 	in.start()
+	if r := in.agent(t, "", "").call("memory_search", args{"query": "How much does the build need?"}); !r.has(id) || r.Notice != "" {
+		t.Errorf("back with the local model: %s", r.raw)
+	}
 	in.stop()
 }
 

@@ -395,10 +395,11 @@ func TestIdentity(t *testing.T) {
 		t.Error(err)
 	}
 	for stored, says := range map[string]string{
-		"baai/bge-m3/1024/v1": "set EMBEDDING_MODEL back to baai/bge-m3",
-		"gate--model/4/v2":    "run `hindsight reindex`",
-		"gate--model/8/v1":    "run `hindsight reindex`",
-		"damaged":             "back to damaged",
+		"baai/bge-m3/1024/v1":             "set EMBEDDING_MODEL back to baai/bge-m3",
+		"gate--model/4/v2":                "run `hindsight reindex`",
+		"gate--model/8/v1":                "run `hindsight reindex`",
+		"damaged":                         "back to damaged",
+		"multilingual-e5-small-q4/384/v1": "set HINDSIGHT_EMBEDDER=local",
 	} {
 		err := embed.CheckStored(stored, id)
 		if !errors.Is(err, embed.ErrModelChanged) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), id) {

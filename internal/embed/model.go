@@ -65,8 +65,12 @@ func CheckStored(stored, have string) error {
 		return fmt.Errorf("%w: the stored vectors are %s, this version makes %s, and the two cannot be compared; run `hindsight reindex` to embed everything again",
 			ErrModelChanged, stored, have)
 	}
-	return fmt.Errorf("%w: the stored vectors are of %s, configured is %s, and the two cannot be compared; run `hindsight reindex` to embed everything again with the configured model, or set EMBEDDING_MODEL back to %s",
-		ErrModelChanged, stored, have, storedModel)
+	back := "set EMBEDDING_MODEL back to " + storedModel
+	if storedModel == LocalName {
+		back = "set HINDSIGHT_EMBEDDER=local to go back to the model of this machine"
+	}
+	return fmt.Errorf("%w: the stored vectors are of %s, configured is %s, and the two cannot be compared; run `hindsight reindex` to embed everything again with the configured model, or %s",
+		ErrModelChanged, stored, have, back)
 }
 
 // modelOf is the name in an identity: all but its last two parts, as a name may
