@@ -17,7 +17,7 @@ import (
 )
 
 // maxOfTool is how many failures of one tool an action is compared with, the newest first.
-const maxOfTool = 500
+const maxOfTool = 200
 
 // action finds what is known to go wrong with a call: failed decisions of the same tool whose parameters had the same
 // shape, and active rules about the tool. What only looks alike is left out: a warning that is mostly wrong is not read.

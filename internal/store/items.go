@@ -254,6 +254,14 @@ func current[T any](ctx context.Context, c *ClickHouse, table itemTable, f memor
 	if f.Namespace == "" {
 		return nil, ErrNamespace
 	}
+	if table.layer == memory.LayerSnapshot && len(f.IDs) == 0 && len(f.TaskIDs) == 0 && f.Limit > 0 && f.Limit <= idsPerQuery {
+		// Snapshots are wide: to read all that pass, of which most are cut off, costs more than to find out which first.
+		ids, err := c.currentIDs(ctx, table, f)
+		if err != nil || len(ids) == 0 {
+			return nil, err
+		}
+		f.IDs = ids
+	}
 	var out []T
 	statements := 0
 	for ids := range portions(f.IDs) {
@@ -300,6 +308,22 @@ func current[T any](ctx context.Context, c *ClickHouse, table itemTable, f memor
 		}
 	}
 	return out, nil
+}
+
+// currentIDs names the items whose current versions pass the filter, in order.
+func (c *ClickHouse) currentIDs(ctx context.Context, table itemTable, f memory.ItemFilter) ([]string, error) {
+	query, args, can := table.currentQuery(f, table.id)
+	if !can {
+		return nil, nil
+	}
+	var ids []string
+	err := c.query(ctx, "look for "+table.name, query, args, func(rows driver.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
 }
 
 // portions cuts a list that restricts into lists that fit a statement; an empty list restricts nothing and stays one.
