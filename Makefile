@@ -23,7 +23,7 @@ setup: ## Fetch the engine libraries into .engines/ (once; checked by sha256).
 
 build: ## Build the programs into bin/.
 	@mkdir -p $(BIN)
-	@for c in $(COMMANDS); do CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$$c ./cmd/$$c || exit 1; done
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ $(addprefix ./cmd/,$(COMMANDS))
 
 up: setup build ## Set up, build and run everything in one process.
 	@exec $(BIN)/hindsight up

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait of these tests. It is long because it only matters when something is broken.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // noEmbedder is the setting of installations whose test is about something else than meaning: it saves them the embedding
 // of all that is learnt.

@@ -177,6 +177,9 @@ func (l *Local) ask(ctx context.Context, texts []string, raw bool) ([][]float32,
 	}
 	select {
 	case r := <-request.reply:
+		if r.err != nil && ctx.Err() != nil { // the worker saw it first
+			return nil, l.unavailable(ctx)
+		}
 		return r.vectors, r.err
 	case <-ctx.Done():
 		return nil, l.unavailable(ctx)

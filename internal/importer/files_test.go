@@ -335,7 +335,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.says)
 		}
 	}
-	if got := importer.Formats(); !slices.Equal(got, []string{"trajectory", "events"}) {
+	if got := importer.Formats(); !slices.Equal(got, []string{"trajectory", "events", "memories"}) {
 		t.Errorf("formats %v", got)
 	}
 	im, err := importer.New(importer.Options{Now: testNow})

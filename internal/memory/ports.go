@@ -56,6 +56,8 @@ type TaskFilter struct {
 	Status    events.Status
 	SessionID string
 	GoalID    string
+	// GoalIDs restricts to tasks of any of these goals.
+	GoalIDs []string
 	// Since and Until restrict the start of the task: Since <= start < Until.
 	Since, Until time.Time
 	// OpenOnly leaves closed tasks out.

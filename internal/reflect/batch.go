@@ -11,6 +11,9 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
+// maxBatchSiblings bounds how many tasks of all goals of a batch are looked at, the latest first.
+const maxBatchSiblings = 2000
+
 // reading remembers what was read for the tasks of one batch, so that what several of them need is read once.
 type reading struct {
 	*Reflector
@@ -64,6 +67,23 @@ func (b *reading) readStanding(ctx context.Context, keys []memory.TaskKey) error
 	return nil
 }
 
+// readSiblings reads the latest tasks of goals.
+func (b *reading) readSiblings(ctx context.Context, namespace string, goals []string) error {
+	for _, goal := range goals {
+		b.siblings[[2]string{namespace, goal}] = nil
+	}
+	for t, err := range b.opts.Tasks.Tasks(ctx, memory.TaskFilter{Namespace: namespace, GoalIDs: goals, Newest: true, Limit: maxBatchSiblings}) {
+		if err != nil {
+			return fmt.Errorf("read tasks of %d goals: %w", len(goals), err)
+		}
+		key := [2]string{namespace, t.GoalID}
+		if had := b.siblings[key]; len(had) <= maxSiblings {
+			b.siblings[key] = append(had, t)
+		}
+	}
+	return nil
+}
+
 // ReflectAll reflects several revisions of tasks as [Reflector.Reflect] does each, reading and writing for all of them at
 // once. Of several revisions of one task the highest is reflected. The errors are in the order of the requests.
 func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.ReflectionRequest) []error {
@@ -111,6 +131,22 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 	b := r.reading()
 	if err := b.readStanding(ctx, keys); err != nil {
 		return fail(err)
+	}
+	goals := map[string][]string{}
+	for _, key := range keys {
+		for _, e := range stored[key] {
+			if e.GoalID != "" {
+				if !slices.Contains(goals[key.Namespace], e.GoalID) {
+					goals[key.Namespace] = append(goals[key.Namespace], e.GoalID)
+				}
+				break // the first that an event names is the task's, or is read on its own below
+			}
+		}
+	}
+	for namespace, ids := range goals {
+		if err := b.readSiblings(ctx, namespace, ids); err != nil {
+			return fail(err)
+		}
 	}
 	plans := make([]*Plan, 0, len(keys))
 	from := make([]int, 0, len(keys)) // plans[k] is of requests[from[k]]

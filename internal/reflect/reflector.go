@@ -270,19 +270,13 @@ func (b *reading) siblingsOf(ctx context.Context, task memory.Task) ([]memory.Ta
 		return nil, nil
 	}
 	goal := [2]string{task.Namespace, task.GoalID}
-	all, read := b.siblings[goal]
-	if !read {
-		filter := memory.TaskFilter{Namespace: task.Namespace, GoalID: task.GoalID, Newest: true, Limit: maxSiblings + 1}
-		for t, err := range b.opts.Tasks.Tasks(ctx, filter) {
-			if err != nil {
-				return nil, fmt.Errorf("read tasks of goal %q: %w", task.GoalID, err)
-			}
-			all = append(all, t)
+	if _, read := b.siblings[goal]; !read {
+		if err := b.readSiblings(ctx, task.Namespace, []string{task.GoalID}); err != nil {
+			return nil, err
 		}
-		b.siblings[goal] = all
 	}
 	var out []memory.Task
-	for _, t := range all {
+	for _, t := range b.siblings[goal] {
 		if t.TaskID != task.TaskID && t.Finished {
 			out = append(out, t)
 		}

@@ -192,6 +192,7 @@ func (c *ClickHouse) candidates(ctx context.Context, f memory.TaskFilter) ([]mem
 	// A task has these when any of its events has.
 	both.addIf(f.SessionID != "", "session_id = ?", f.SessionID)
 	both.addIf(f.GoalID != "", "goal_id = ?", f.GoalID)
+	both.addIf(len(f.GoalIDs) > 0, "goal_id IN ?", f.GoalIDs)
 	// A task that starts within a period has its first event there.
 	ofEvents.addIf(!f.Since.IsZero(), "time >= fromUnixTimestamp64Milli(?, 'UTC')", f.Since.UnixMilli())
 	ofEvents.addIf(!f.Until.IsZero(), "time < fromUnixTimestamp64Milli(?, 'UTC')", f.Until.UnixMilli())
@@ -291,6 +292,7 @@ func passes(t memory.Task, f memory.TaskFilter) bool {
 		f.Status != "" && t.Status != f.Status,
 		f.SessionID != "" && t.SessionID != f.SessionID,
 		f.GoalID != "" && t.GoalID != f.GoalID,
+		len(f.GoalIDs) > 0 && !slices.Contains(f.GoalIDs, t.GoalID),
 		!f.Since.IsZero() && t.StartedAt.Before(f.Since),
 		!f.Until.IsZero() && !t.StartedAt.Before(f.Until),
 		f.OpenOnly && t.Closed:
