@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -66,7 +67,11 @@ func (a *app) up(ctx context.Context, enginesOnly, ingestOnly bool) (err error) 
 	}
 	options := service.Options{
 		Config: a.cfg, Name: "hindsight-up", Holder: engines.holder, Logger: logger,
-		Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT", Ready: func() { a.announce(began, true, !ingestOnly) },
+		Port: a.cfg.ConsolePort, PortSetting: "HINDSIGHT_CONSOLE_PORT",
+		Ready: func() {
+			a.announce(began, true, !ingestOnly)
+			debug.FreeOSMemory() // what only the start needed is given back at once
+		},
 	}
 	services := []service.Service{service.Ingest}
 	if !ingestOnly {

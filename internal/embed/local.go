@@ -142,14 +142,15 @@ func (l *Local) Name() string { return LocalName }
 // Version changes when the same text gets another vector than before.
 func (l *Local) Version() string { return l.means.Version }
 
-// Dimension implements [Model]. It loads the model.
-func (l *Local) Dimension(ctx context.Context) (int, error) {
-	if !l.loaded.Load() {
-		if _, err := l.ask(ctx, nil, true); err != nil {
-			return 0, err
-		}
+// Dimension implements [Model]. It is known without loading the model, which
+// takes some 20 MB and is there within a moment when the first text comes.
+func (l *Local) Dimension(context.Context) (int, error) {
+	select {
+	case <-l.quit:
+		return 0, ErrClosed
+	default:
+		return modelDimension, nil
 	}
-	return modelDimension, nil
 }
 
 // Embed implements [Model]. About 512 tokens of each text count; what is

@@ -85,8 +85,8 @@ func TestDamagedLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := l.Dimension(t.Context()); !errors.Is(err, embed.ErrNoLocal) {
-			t.Errorf("Dimension = %v, want ErrNoLocal", err)
+		if _, err := l.Embed(t.Context(), []string{"a text"}); !errors.Is(err, embed.ErrNoLocal) {
+			t.Errorf("Embed = %v, want ErrNoLocal", err)
 		}
 	}
 	if err := l.Close(); err != nil {

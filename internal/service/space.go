@@ -255,7 +255,10 @@ func (i items) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 		return nil, err
 	}
 	vectors, err := i.space.embedder.Embed(ctx, embed.Background, texts...)
-	if err != nil {
+	switch {
+	case errors.Is(err, embed.ErrNoLocal): // it can be installed again: no fault of what waits for its vectors
+		return nil, fmt.Errorf("%w: embed: %w", memory.ErrUnavailable, err)
+	case err != nil:
 		return nil, fmt.Errorf("embed: %w", err)
 	}
 	return vectors, nil
