@@ -79,38 +79,19 @@ func (w *work) version(previous memory.Version) memory.Version {
 }
 
 func (w *work) snapshots(ctx context.Context, changed []memory.Snapshot) error {
-	if len(changed) == 0 {
-		return nil
-	}
-	if err := w.begin(ctx); err != nil {
-		return err
-	}
-	for i := range changed {
-		changed[i].Version = w.version(changed[i].Version)
-	}
-	if err := w.record.InsertSnapshots(ctx, changed); err != nil {
-		return fmt.Errorf("write snapshots: %w", err)
-	}
-	return nil
+	return writeVersions(ctx, w, "snapshots", changed, func(s *memory.Snapshot) *memory.Version { return &s.Version }, w.record.InsertSnapshots)
 }
 
 func (w *work) memories(ctx context.Context, changed []memory.Memory) error {
-	if len(changed) == 0 {
-		return nil
-	}
-	if err := w.begin(ctx); err != nil {
-		return err
-	}
-	for i := range changed {
-		changed[i].Version = w.version(changed[i].Version)
-	}
-	if err := w.record.InsertMemories(ctx, changed); err != nil {
-		return fmt.Errorf("write memories: %w", err)
-	}
-	return nil
+	return writeVersions(ctx, w, "memories", changed, func(m *memory.Memory) *memory.Version { return &m.Version }, w.record.InsertMemories)
 }
 
 func (w *work) rules(ctx context.Context, changed []memory.Rule) error {
+	return writeVersions(ctx, w, "rules", changed, func(r *memory.Rule) *memory.Version { return &r.Version }, w.record.InsertRules)
+}
+
+// writeVersions stamps new versions of items and writes them within the run.
+func writeVersions[T any](ctx context.Context, w *work, what string, changed []T, version func(*T) *memory.Version, insert func(context.Context, []T) error) error {
 	if len(changed) == 0 {
 		return nil
 	}
@@ -118,10 +99,11 @@ func (w *work) rules(ctx context.Context, changed []memory.Rule) error {
 		return err
 	}
 	for i := range changed {
-		changed[i].Version = w.version(changed[i].Version)
+		v := version(&changed[i])
+		*v = w.version(*v)
 	}
-	if err := w.record.InsertRules(ctx, changed); err != nil {
-		return fmt.Errorf("write rules: %w", err)
+	if err := insert(ctx, changed); err != nil {
+		return fmt.Errorf("write %s: %w", what, err)
 	}
 	return nil
 }
