@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -55,20 +54,6 @@ func (c *ClickHouse) Reflections(ctx context.Context, keys []memory.TaskKey) (ma
 		return nil, err
 	}
 	return out, nil
-}
-
-// LastReflection returns the reflection of the highest revision of one task. The error is [ErrNotFound] when there is
-// none.
-func (c *ClickHouse) LastReflection(ctx context.Context, key memory.TaskKey) (memory.TaskReflection, error) {
-	all, err := c.Reflections(ctx, []memory.TaskKey{key})
-	if err != nil {
-		return memory.TaskReflection{}, err
-	}
-	r, is := all[key]
-	if !is {
-		return memory.TaskReflection{}, fmt.Errorf("%w: reflection of task %q in namespace %q", ErrNotFound, key.TaskID, key.Namespace)
-	}
-	return r, nil
 }
 
 // Unreflected counts the tasks whose newest written state is closed and was not reflected yet, nor a later one, in one
