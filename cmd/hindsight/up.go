@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/hindsight-memory/hindsight/cmd/internal/process"
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/engine"
 	"github.com/hindsight-memory/hindsight/internal/service"
@@ -35,7 +36,7 @@ const (
 )
 
 func (a *app) upCommand() *cobra.Command {
-	var enginesOnly, ingestOnly bool
+	var enginesOnly, ingestOnly, healthcheck bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process, with embedded engines",
@@ -44,11 +45,17 @@ func (a *app) upCommand() *cobra.Command {
 			"Ends cleanly on Ctrl-C and SIGTERM.",
 		Example: "  hindsight up\n  hindsight up --engines-only\n  HINDSIGHT_DATA_DIR=/var/lib/hindsight hindsight up",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.up(cmd.Context(), enginesOnly, ingestOnly) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if healthcheck {
+				return process.Healthcheck(cmd.Context(), a.cfg, a.cfg.ConsolePort) //nolint:wrapcheck // It says what it asked.
+			}
+			return a.up(cmd.Context(), enginesOnly, ingestOnly)
+		},
 	}
 	cmd.Flags().BoolVar(&enginesOnly, "engines-only", false, "run only NATS and ClickHouse, for services that run as processes of their own")
 	cmd.Flags().BoolVar(&ingestOnly, "ingest-only", false, "run the engines and the ingestor only: closed tasks wait for a reflector, nothing is recalled")
-	cmd.MarkFlagsMutuallyExclusive("engines-only", "ingest-only")
+	cmd.Flags().BoolVar(&healthcheck, "healthcheck", false, "ask the 'hindsight up' that runs with these settings whether it is ready, and end; for containers")
+	cmd.MarkFlagsMutuallyExclusive("engines-only", "ingest-only", "healthcheck")
 	return cmd
 }
 

@@ -65,14 +65,19 @@ func (p Program) run(ctx context.Context, args []string, getenv func(string) str
 	}
 	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	healthcheck := flags.Bool("healthcheck", false, "ask the process that runs with these settings whether it is ready")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(stderr, "%s, until SIGTERM.\nIts settings are variables: 'hindsight config' lists them.\n\nExample:\n  %s\n", p.Purpose, p.Example)
+		_, _ = fmt.Fprintf(stderr, "%s, until SIGTERM.\nIts settings are variables: 'hindsight config' lists them.\n\nExample:\n  %s\n\n"+
+			"With -healthcheck it asks the process that runs with these settings whether it is ready, and ends with 0 or 1.\n", p.Purpose, p.Example)
 	}
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%w: it takes no arguments, and got %q", errUsage, flags.Arg(0))
+	}
+	if *healthcheck {
+		return Healthcheck(ctx, cfg, cfg.HealthPort)
 	}
 	logger := service.NewLogger(cfg, stderr)
 	o := service.Options{
