@@ -43,6 +43,9 @@ const (
 	ItemRetired       ItemStatus = "retired"
 )
 
+// ReasonNotDerived is the reason of an item that is superseded because a later reflection of its task does not have it.
+const ReasonNotDerived = "a later revision of the task does not have it"
+
 // WriterKind says whether a program or a person wrote a version.
 type WriterKind string
 

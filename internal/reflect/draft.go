@@ -211,7 +211,7 @@ func (d *drafter) keepStanding() {
 		if i < 0 {
 			if d.mine(old.Judged, old.Version, old.ReflectedBy) {
 				over := old
-				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, "a later revision of the task does not have it", d.version
+				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, memory.ReasonNotDerived, d.version
 				d.plan.oldSnapshots = append(d.plan.oldSnapshots, over)
 				d.plan.Superseded = append(d.plan.Superseded, old.SnapshotID)
 			}
@@ -227,7 +227,7 @@ func (d *drafter) keepStanding() {
 		if i < 0 {
 			if d.plan.Closed && d.mine(old.Judged, old.Version, old.ExtractedBy) {
 				over := old
-				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, "a later revision of the task does not have it", d.version
+				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, memory.ReasonNotDerived, d.version
 				d.plan.oldMemories = append(d.plan.oldMemories, over)
 				d.plan.Superseded = append(d.plan.Superseded, old.MemoryID)
 			}
