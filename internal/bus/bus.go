@@ -1,17 +1,24 @@
 package bus
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/hindsight-memory/hindsight/internal/stranger"
 )
 
 const (
@@ -32,6 +39,8 @@ const (
 	roomShare = 100
 	// probeKey is what Ready writes in the bucket of states.
 	probeKey = "probe"
+	// MinServerVersion is the oldest NATS server that Hindsight runs with.
+	MinServerVersion = "2.10.0"
 )
 
 // Options configures [Connect].
@@ -44,23 +53,28 @@ type Options struct {
 	// Logger receives what no caller can be told: lost connections, retries.
 	// Default: none.
 	Logger *slog.Logger
+	// Waiting, when set, is told why the server is waited for, each time it
+	// was tried in vain.
+	Waiting func(why error)
 	// NATSOptions are applied last: credentials, TLS, an in-process server.
 	NATSOptions []nats.Option
 }
 
 // Conn is a connection to NATS. It reconnects by itself, for ever.
 type Conn struct {
-	nc  *nats.Conn
-	js  jetstream.JetStream
-	log *slog.Logger
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	log     *slog.Logger
+	waiting func(why error)
 
 	mu   sync.Mutex
 	open map[string]jetstream.KeyValue // by bucket; guarded by mu
 }
 
 // Connect connects to NATS. While no server answers it tries again, with a log
-// line each time, until ctx ends; the error is [ErrUnavailable] then. An error
-// that time does not heal, such as wrong credentials, is returned at once.
+// line each time, until ctx ends; the error is [ErrUnavailable] then. What time
+// does not heal is returned at once: [ErrAddress], [ErrStranger] when something
+// else than NATS answers there, [ErrDenied], and [ErrVersion].
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if o.URL == "" {
 		o.URL = nats.DefaultURL
@@ -70,6 +84,9 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Waiting == nil {
+		o.Waiting = func(error) {}
 	}
 	address := redact(o.URL)
 	opts := append([]nats.Option{
@@ -94,25 +111,16 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	for attempt := 1; ; attempt++ {
 		nc, err := nats.Connect(o.URL, opts...)
 		if err == nil {
-			js, err := jetstream.New(nc,
-				jetstream.WithDefaultTimeout(requestTimeout),
-				// PublishAll bounds what is pending; nats.go's own bound
-				// would make one caller fail because of another.
-				jetstream.WithPublishAsyncMaxPending(1<<20),
-				jetstream.WithPublishAsyncTimeout(2*requestTimeout))
-			if err != nil {
-				nc.Close()
-				return nil, fmt.Errorf("open JetStream on %s: %w", address, err)
-			}
-			return &Conn{nc: nc, js: js, log: o.Logger, open: make(map[string]jetstream.KeyValue)}, nil
+			return open(nc, address, o)
 		}
 		if parse := (*url.Error)(nil); errors.As(err, &parse) { // its text may hold a password
-			return nil, fmt.Errorf("connect to NATS: the address is malformed (want nats://host:port): %w", parse.Err)
+			return nil, fmt.Errorf("%w (want nats://host:port): %w", ErrAddress, parse.Err)
 		}
-		if permanent(err) {
-			return nil, fmt.Errorf("connect to NATS at %s: %w", address, err)
+		if why := refusal(ctx, o.URL, err); why != nil {
+			return nil, fmt.Errorf("connect to NATS at %s: %w", address, why)
 		}
 		wait := delay(attempt, retryLow, retryHigh)
+		o.Waiting(err)
 		o.Logger.Warn("NATS does not answer yet", "url", address, "error", err, "retry_in", wait)
 		if !pause(ctx, wait) {
 			return nil, fmt.Errorf("%w at %s (is the server running, and is the address right?): %w; last error: %w",
@@ -121,16 +129,81 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 }
 
-// permanent reports whether connecting again cannot help.
-func permanent(err error) bool {
-	for _, p := range []error{
-		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrNkeysNotSupported, nats.ErrSecureConnRequired, nats.ErrSecureConnWanted,
-	} {
-		if errors.Is(err, p) {
-			return true
+// open makes a connection ours, if the server can serve us.
+func open(nc *nats.Conn, address string, o Options) (*Conn, error) {
+	if version := nc.ConnectedServerVersion(); older(version, MinServerVersion) {
+		nc.Close()
+		return nil, fmt.Errorf("%w: the server at %s is NATS %s, but %s or later is needed: upgrade it", ErrVersion, address, version, MinServerVersion)
+	}
+	js, err := jetstream.New(nc,
+		jetstream.WithDefaultTimeout(requestTimeout),
+		// PublishAll bounds what is pending; nats.go's own bound
+		// would make one caller fail because of another.
+		jetstream.WithPublishAsyncMaxPending(1<<20),
+		jetstream.WithPublishAsyncTimeout(2*requestTimeout))
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("open JetStream on %s: %w", address, err)
+	}
+	return &Conn{nc: nc, js: js, log: o.Logger, waiting: o.Waiting, open: make(map[string]jetstream.KeyValue)}, nil
+}
+
+// older reports whether a version such as 2.10.7-beta.1 is before another. What
+// is no version is not: a server of one's own making is not refused for that.
+func older(version, than string) bool {
+	var have, want [3]int
+	if n, err := fmt.Sscanf(version, "%d.%d.%d", &have[0], &have[1], &have[2]); n < 3 || err != nil {
+		return false
+	}
+	if _, err := fmt.Sscanf(than, "%d.%d.%d", &want[0], &want[1], &want[2]); err != nil {
+		return false
+	}
+	return slices.Compare(have[:], want[:]) < 0
+}
+
+// refusal says why connecting again cannot help; nil when it may.
+func refusal(ctx context.Context, list string, err error) error {
+	for _, denied := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrNkeysNotSupported} {
+		if errors.Is(err, denied) {
+			return fmt.Errorf("%w: check user and password, or the token, in HINDSIGHT_NATS_URL: %w", ErrDenied, err)
 		}
 	}
-	return false
+	for _, mismatch := range []error{nats.ErrSecureConnRequired, nats.ErrSecureConnWanted} {
+		if errors.Is(err, mismatch) {
+			return fmt.Errorf("%w: the server and HINDSIGHT_NATS_URL disagree about TLS: begin it with tls:// or nats:// as the server does: %w", ErrAddress, err)
+		}
+	}
+	if invalid := (*tls.CertificateVerificationError)(nil); errors.As(err, &invalid) {
+		return fmt.Errorf("%w: the server's certificate is not valid for HINDSIGHT_NATS_URL: %w", ErrAddress, err)
+	}
+	// One of several may be away while another is none.
+	for part := range strings.SplitSeq(list, ",") {
+		address, plain := hostPort(part)
+		if !plain {
+			continue
+		}
+		switch answer := stranger.At(ctx, address); answer.Kind {
+		case stranger.Unknown, stranger.NATS:
+		default:
+			return fmt.Errorf("%w: at %s answers %s: HINDSIGHT_NATS_URL names another host or port than that of NATS for clients, 4222 where nothing else was set: %w",
+				ErrStranger, address, answer.Words, err)
+		}
+	}
+	return nil
+}
+
+// hostPort takes the address out of one URL, and says whether NATS is spoken
+// there as it is, and not inside TLS or a WebSocket.
+func hostPort(raw string) (address string, plain bool) {
+	raw = strings.TrimSpace(raw)
+	if !strings.Contains(raw, "://") {
+		raw = "nats://" + raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "nats" {
+		return "", false
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), strconv.Itoa(nats.DefaultPort))), true
 }
 
 // redact takes user, password and token out of a list of URLs.

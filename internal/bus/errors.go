@@ -30,6 +30,18 @@ var (
 	// ErrStreamConflict means that a stream exists but was made for
 	// something else; only a person can decide what to do with its content.
 	ErrStreamConflict = errors.New("stream conflicts")
+	// ErrAddress means that an address is malformed, or that its scheme or
+	// host is not that of the server.
+	ErrAddress = errors.New("the address of NATS is wrong")
+	// ErrStranger means that something else than NATS answers there.
+	ErrStranger = errors.New("this is not NATS")
+	// ErrDenied means that the server refuses us: credentials or permissions.
+	ErrDenied = errors.New("NATS refuses us")
+	// ErrVersion means that the server is too old.
+	ErrVersion = errors.New("the NATS server is too old")
+	// ErrNoJetStream means that the server, or our account there, has no
+	// JetStream.
+	ErrNoJetStream = errors.New("NATS runs without JetStream")
 	// ErrDrainTimeout is the cause with which a handler's context is
 	// cancelled when it has not finished within the drain timeout.
 	ErrDrainTimeout = errors.New("drain timeout")
@@ -68,7 +80,7 @@ func translate(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	}
-	for _, done := range []error{ErrFull, ErrTooLarge, ErrUnavailable, ErrNotFound, ErrStreamConflict} {
+	for _, done := range []error{ErrFull, ErrTooLarge, ErrUnavailable, ErrNotFound, ErrStreamConflict, ErrNoJetStream, ErrDenied} {
 		if errors.Is(err, done) {
 			return err
 		}

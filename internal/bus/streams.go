@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hindsight-memory/hindsight/events"
@@ -87,6 +88,9 @@ func (c *Conn) EnsureStreams(ctx context.Context, cfg StreamConfig) error {
 		return fmt.Errorf("ensure streams: want HINDSIGHT_TRACES_MAX_BYTES above 0, HINDSIGHT_NATS_REPLICAS from 1 to 5 and a life of working memory of at least 1s, have %d, %d and %s",
 			cfg.TracesMaxBytes, cfg.Replicas, cfg.WorkingTTL)
 	}
+	if err := c.Check(ctx); err != nil {
+		return err
+	}
 	for _, stream := range streams(cfg) {
 		if err := c.retry(ctx, func(ctx context.Context) error { return c.ensureStream(ctx, stream) }); err != nil {
 			return fmt.Errorf("ensure stream %s: %w", stream.Name, err)
@@ -102,6 +106,30 @@ func (c *Conn) EnsureStreams(ctx context.Context, cfg StreamConfig) error {
 		}
 	}
 	return nil
+}
+
+// Check asks for JetStream, without changing anything. While it does not answer
+// it tries again until ctx ends; the error is [ErrUnavailable] then,
+// [ErrNoJetStream] when there is none, and [ErrDenied] when we may not ask.
+func (c *Conn) Check(ctx context.Context) error {
+	const looks = 3 // A server that is stopping says the same.
+	for n := 1; ; n++ {
+		err := c.retry(ctx, func(ctx context.Context) error {
+			_, err := c.js.AccountInfo(ctx)
+			for _, none := range []error{jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount} {
+				if errors.Is(err, none) {
+					return fmt.Errorf("%w: start nats-server with -js (jetstream {} in its settings) or give our account JetStream: %w", ErrNoJetStream, err)
+				}
+			}
+			return err
+		})
+		if err == nil || n == looks || !errors.Is(err, ErrNoJetStream) || !pause(ctx, delay(n, retryLow, retryHigh)) {
+			if err != nil {
+				return fmt.Errorf("ask for JetStream: %w", err)
+			}
+			return nil
+		}
+	}
 }
 
 func streams(cfg StreamConfig) []jetstream.StreamConfig {
@@ -190,7 +218,8 @@ func storageHint(err error, maxBytes int64) error {
 }
 
 // retry calls f, each time with a deadline, until it gives anything but
-// ErrUnavailable or ctx ends.
+// ErrUnavailable or ctx ends. A request that the server may not answer us is
+// not repeated: the error is [ErrDenied].
 func (c *Conn) retry(ctx context.Context, f func(context.Context) error) error {
 	for attempt := 1; ; attempt++ {
 		call, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -199,7 +228,12 @@ func (c *Conn) retry(ctx context.Context, f func(context.Context) error) error {
 		if !errors.Is(err, ErrUnavailable) {
 			return err
 		}
+		// The server does not answer a request that is forbidden, but tells the connection.
+		if last := c.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+			return fmt.Errorf("%w: our user in HINDSIGHT_NATS_URL lacks a permission: %w", ErrDenied, last)
+		}
 		wait := delay(attempt, retryLow, retryHigh)
+		c.waiting(fmt.Errorf("its JetStream: %w", err))
 		c.log.Warn("JetStream does not answer yet", "error", err, "retry_in", wait)
 		if !pause(ctx, wait) {
 			return err

@@ -27,6 +27,11 @@ var (
 	ErrDenied = errors.New("access denied")
 	// ErrVersion means that the server is too old.
 	ErrVersion = errors.New("server version not supported")
+	// ErrStranger means that something else than ClickHouse answers at its address, or that it wants TLS where the
+	// address has none, or the other way round. No waiting helps.
+	ErrStranger = errors.New("this is not ClickHouse")
+	// ErrFeature means that the server refuses a statement of the schema.
+	ErrFeature = errors.New("the server cannot do what the schema needs")
 	// ErrQuery means that a statement given by a person is wrong; the text says where.
 	ErrQuery = errors.New("query failed")
 	// ErrSchemaNewer means that the database was made by a newer program.

@@ -30,7 +30,7 @@ type MigrateOptions struct {
 // Migrate creates the database if it is missing and brings its schema up to this program's. It only goes forward.
 // Several programs may call it at once: one migrates and the others wait for it; when it dies, another continues. A
 // migration that failed half way is applied again from its first statement. The error is [ErrSchemaNewer],
-// [ErrSchemaChanged], [ErrUnavailable], [ErrOptions], or names the statement that failed.
+// [ErrSchemaChanged], [ErrUnavailable], [ErrOptions], or [ErrFeature] with the statement that the server refuses.
 func (c *ClickHouse) Migrate(ctx context.Context, opts MigrateOptions) error {
 	m, err := c.newMigrator(opts)
 	if err != nil {
@@ -200,7 +200,11 @@ func (m *migrator) apply(ctx context.Context, lease *schemaLease, migration sche
 		return err
 	}
 	for i, statement := range migration.Statements {
-		if err := m.exec(ctx, statement); err != nil {
+		err := m.exec(ctx, statement)
+		if errors.Is(err, ErrQuery) {
+			err = fmt.Errorf("%w (ClickHouse %s or later with its ordinary features): %w", ErrFeature, MinServerVersion, err)
+		}
+		if err != nil {
 			return fmt.Errorf("migration %s, statement %d of %d: %w", migration.File(), i+1, len(migration.Statements), err)
 		}
 	}

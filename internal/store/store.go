@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,7 +25,9 @@ const (
 	defaultTimeout  = 2 * time.Minute
 	defaultMaxConns = 8
 	readyTimeout    = 10 * time.Second
-	productName     = "hindsight"
+	// dialTimeout bounds connecting and the handshake where the URL says nothing (dial_timeout).
+	dialTimeout = 5 * time.Second
+	productName = "hindsight"
 )
 
 var databaseName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
@@ -50,7 +53,10 @@ type ClickHouse struct {
 	admin    driver.Conn
 	database string
 	protocol clickhouse.Protocol
-	timeout  time.Duration
+	// addresses are those of the URL; secure is what TLS is spoken with, nil without.
+	addresses []string
+	secure    *tls.Config
+	timeout   time.Duration
 	// maxRead is [maxReadBytes] but in tests.
 	maxRead int
 }
@@ -75,7 +81,7 @@ func Open(opts Options) (*ClickHouse, error) {
 	if opts.Timeout < 0 || opts.MaxConns < 0 {
 		return nil, fmt.Errorf("%w: timeout and number of connections must not be negative", ErrOptions)
 	}
-	c := &ClickHouse{database: database, protocol: parsed.Protocol, timeout: opts.Timeout, maxRead: maxReadBytes}
+	c := &ClickHouse{database: database, protocol: parsed.Protocol, addresses: parsed.Addr, secure: parsed.TLS, timeout: opts.Timeout, maxRead: maxReadBytes}
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}
@@ -100,6 +106,9 @@ func connect(parsed *clickhouse.Options, database string, maxConns int) (driver.
 	own := *parsed
 	own.Auth.Database = database
 	own.MaxOpenConns, own.MaxIdleConns = maxConns, maxConns
+	if own.DialTimeout == 0 {
+		own.DialTimeout = dialTimeout
+	}
 	conn, err := clickhouse.Open(&own)
 	if err != nil {
 		return nil, fmt.Errorf("%w: ClickHouse: %s", ErrOptions, err.Error())
@@ -157,7 +166,7 @@ func (c *ClickHouse) Ping(ctx context.Context) error {
 	if err := c.admin.QueryRow(bounded, "SELECT version(), sum(number) FROM numbers(10)").Scan(&version, &sum); err != nil {
 		return translate(ctx, "ask ClickHouse", err)
 	}
-	oldest := proto.ParseVersion(MinServerVersion)
+	oldest := proto.ParseVersion(MinServerVersion + ".0") // The driver reads a version of two parts as 0.0.0.
 	if have := proto.ParseVersion(version); !proto.CheckMinVersion(oldest, have) {
 		return fmt.Errorf("%w: the server is ClickHouse %s, but %s or later is needed: upgrade it", ErrVersion, version, MinServerVersion)
 	}
@@ -181,8 +190,9 @@ func (c *ClickHouse) Ready(ctx context.Context) error {
 }
 
 // WaitReady waits until [ClickHouse.Ping] succeeds: the server may start later than we do. It gives up when the context ends,
-// access is denied, or the version is too old, and then returns the last error. failed, unless nil, is told each failure
-// that is waited out, with its number from 1.
+// or when no waiting helps: access is denied, the version is too old, or something else than ClickHouse answers
+// ([ErrStranger]). It then returns the last error. failed, unless nil, is told each failure that is waited out, with its
+// number from 1.
 func (c *ClickHouse) WaitReady(ctx context.Context, failed func(attempt int, err error)) error {
 	const first, longest = 50 * time.Millisecond, 5 * time.Second
 	pause := first
@@ -190,6 +200,9 @@ func (c *ClickHouse) WaitReady(ctx context.Context, failed func(attempt int, err
 		err := c.Ping(ctx)
 		if err == nil || errors.Is(err, ErrDenied) || !errors.Is(err, ErrUnavailable) {
 			return err
+		}
+		if why := c.stranger(ctx); why != nil {
+			return why
 		}
 		if failed != nil {
 			failed(attempt, err)
