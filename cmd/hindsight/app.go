@@ -98,7 +98,7 @@ func (a *app) root() *cobra.Command {
 		a.upCommand(), a.importCommand(), a.publishCommand(), a.tasksCommand(), a.showCommand(), a.sqlCommand(),
 		a.recallCommand(), a.checkCommand(), a.rulesCommand(), a.memoriesCommand(), a.forgetCommand(), a.feedbackCommand(),
 		a.reflectCommand(), a.consolidateCommand(), a.reindexCommand(), a.tokenCommand(),
-		a.deadletterCommand(), a.doctorCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
+		a.deadletterCommand(), a.doctorCommand(), a.configCommand(), a.benchCommand(), a.evalCommand(), a.versionCommand(),
 	)
 	return root
 }

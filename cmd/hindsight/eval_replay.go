@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hindsight-memory/hindsight/internal/evaluate"
+	"github.com/hindsight-memory/hindsight/internal/service"
+)
+
+func (a *app) evalReplayCommand() *cobra.Command {
+	var o evaluate.ReplayOptions
+	cmd := &cobra.Command{
+		Use:   "replay FILE…",
+		Short: "Was the right lesson served before it was needed? (coverage, not effect)",
+		Long: "Goes through recorded runs in the order of time. Before each run and before each of its calls it asks what an agent\n" +
+			"would ask, by MCP; after some runs they are imported, reflected and consolidated. It then compares what was served with\n" +
+			"what followed, and with what the data allow at best.\n\n" +
+			"This is coverage and not effect: the recorded agents never saw an answer, so that nothing is said about whether they\n" +
+			"would have heeded it. Expected outcomes and other labels in the files are not read.\n\n" +
+			"A run of 10,000 calls takes about half an hour. With --work it goes on where it was interrupted.",
+		Example: "  hindsight eval replay runs.jsonl.gz\n  hindsight eval replay --work replay/ --json runs.jsonl.gz",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Files = args
+			return a.evalReplay(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&o.LearnEvery, "learn-every", 10, "largest number of runs that are asked about before they are learnt; a second run of a goal always waits for the first")
+	flags.IntVar(&o.Limit, "limit", 0, "replay only this many runs, the earliest (0: all)")
+	flags.StringVar(&o.Work, "work", "", "folder that keeps answers and data, to go on after an interruption (default: a temporary one)")
+	flags.StringVar(&o.Embedder, "embedder", "local", "embedding model of the measured program: local or none")
+	return cmd
+}
+
+func (a *app) evalReplay(ctx context.Context, o evaluate.ReplayOptions) error {
+	if o.LearnEvery < 1 || o.Limit < 0 {
+		return fmt.Errorf("%w: --learn-every must be at least 1, and --limit not negative", errUsage)
+	}
+	if o.Embedder != "local" && o.Embedder != "none" {
+		return fmt.Errorf("%w: --embedder %q: it must be local or none", errUsage, o.Embedder)
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	o.Executable, o.Logger = executable, service.NewLogger(a.cfg, a.stderr)
+	report, err := evaluate.Replay(ctx, o)
+	if err != nil {
+		return fmt.Errorf("eval replay: %w", err)
+	}
+	if !a.json {
+		a.printf("eval replay: coverage, not effect: the recorded agents never saw an answer\n")
+	}
+	return a.printReport(report)
+}
