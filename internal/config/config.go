@@ -83,8 +83,9 @@ type Config struct {
 	MCPURL     string `env:"HINDSIGHT_MCP_URL" key:"mcp.url" secret:"url" help:"MCP server that 'mcp --stdio' passes calls on to; empty: the one on this machine"`
 	Token      string `env:"HINDSIGHT_TOKEN" key:"mcp.token" secret:"key" help:"access token that 'mcp --stdio' presents; see 'hindsight token create'"`
 
-	MergeSchedule  string `env:"HINDSIGHT_MERGE_SCHEDULE" key:"consolidate.merge" default:"@every 1m" form:"schedule" help:"when lessons that say the same are merged (cron, or @every 1m)"`
-	InduceSchedule string `env:"HINDSIGHT_INDUCE_SCHEDULE" key:"consolidate.induce" default:"0 3 * * *" form:"schedule" help:"when rules are drawn from what recurs (cron, UTC)"`
+	MergeSchedule       string `env:"HINDSIGHT_MERGE_SCHEDULE" key:"consolidate.merge" default:"@every 1m" form:"schedule" help:"when lessons that say the same are merged (cron, or @every 1m)"`
+	InduceSchedule      string `env:"HINDSIGHT_INDUCE_SCHEDULE" key:"consolidate.induce" default:"0 3 * * *" form:"schedule" help:"when rules are drawn from what recurs (cron, UTC)"`
+	ConsistencySchedule string `env:"HINDSIGHT_CONSISTENCY_SCHEDULE" key:"consolidate.consistency" default:"@every 10m" form:"schedule" help:"when the vector index is brought up to what the record holds (cron, or @every 10m)"`
 
 	sources map[string]string
 }

@@ -94,6 +94,13 @@ func newScheduler(t *testing.T, record Record, lease *heldLease, change func(*Op
 	return s
 }
 
+// meaning is that of a model with these thresholds.
+func meaning(model string, related, duplicate float64) func(context.Context) (string, memory.Thresholds, error) {
+	return func(context.Context) (string, memory.Thresholds, error) {
+		return model, memory.Thresholds{Related: related, Duplicate: duplicate}, nil
+	}
+}
+
 func runJob(t *testing.T, s *Scheduler, job string) Report {
 	t.Helper()
 	report, err := s.RunJob(t.Context(), job)
@@ -298,7 +305,7 @@ func TestMergeByVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newScheduler(t, record, &heldLease{}, func(o *Options) {
-		o.Model, o.Thresholds = "test/2", memory.Thresholds{Related: 0.9, Duplicate: 0.95}
+		o.Meaning = meaning("test/2", 0.9, 0.95)
 	})
 	runJob(t, s, JobMerge)
 	got := links(t, record, snapshots[0].SnapshotID, snapshots[1].SnapshotID, snapshots[2].SnapshotID, snapshots[3].SnapshotID)
@@ -336,7 +343,7 @@ func TestContradictingLessons(t *testing.T) {
 	newer := lesson(1, "pay", doesNotAddUp, "Do not call check before calling pay.", "")
 	insertSnapshots(t, record, older, newer)
 	s := newScheduler(t, record, &heldLease{}, func(o *Options) {
-		o.Model, o.Thresholds = "test/2", memory.Thresholds{Related: 0.9, Duplicate: 0.95}
+		o.Meaning = meaning("test/2", 0.9, 0.95)
 	})
 	if err := record.InsertVectors(t.Context(), []memory.ItemVector{
 		{Namespace: namespace, Model: "test/2", ItemID: older.SnapshotID, TextHash: "t", Layer: memory.LayerSnapshot, Vector: []float32{1, 0}},
@@ -780,7 +787,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Options){
 		"record": func(o *Options) { o.Record = nil }, "lead": func(o *Options) { o.Lead = nil }, "holder": func(o *Options) { o.Holder = "" },
-		"schedule": func(o *Options) { o.MergeSchedule = "sometimes" }, "thresholds": func(o *Options) { o.Model = "m" },
+		"schedule": func(o *Options) { o.MergeSchedule = "sometimes" }, "index alone": func(o *Options) { o.Index = &store.Vectors{} },
 	} {
 		o := good()
 		change(&o)

@@ -29,6 +29,8 @@ const (
 // A member that is linked stays active: its parameters still warn of a call of their shape, and removing the link undoes
 // the merge. Whoever shows items follows the relation to the canonical one and shows only that.
 type merger struct {
+	meaning func(ctx context.Context) (model string, thresholds memory.Thresholds, err error)
+	// model and thresholds are what meaning said for the run that goes on; there is one at a time.
 	model      string
 	thresholds memory.Thresholds
 
@@ -38,6 +40,15 @@ type merger struct {
 }
 
 func (m *merger) run(ctx context.Context, w *work) error {
+	// What is only worded otherwise is not looked at again once it was compared by words: rather merge later.
+	model, thresholds, err := m.meaning(ctx)
+	if err != nil {
+		return err
+	}
+	if model != "" && !(thresholds.Related < thresholds.Duplicate && thresholds.Duplicate <= 1) {
+		return fmt.Errorf("thresholds %+v of model %s: Related must be below Duplicate, and that at most 1", thresholds, model)
+	}
+	m.model, m.thresholds = model, thresholds
 	since, err := m.bookmark(ctx, w)
 	if err != nil {
 		return err

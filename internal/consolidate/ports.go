@@ -47,6 +47,25 @@ type Record interface {
 	Tasks(ctx context.Context, f memory.TaskFilter) iter.Seq2[memory.Task, error]
 	// RemovedRelations gives the relations from or to the items that somebody removed and nobody made again.
 	RemovedRelations(ctx context.Context, namespace string, ids []string) ([]memory.Relation, error)
+	VectorRecord
+}
+
+// VectorRecord is what the record holds of vectors.
+type VectorRecord interface {
 	// ItemVectors gives the newest vector of each item under a model; items without one are left out.
 	ItemVectors(ctx context.Context, namespace, model string, ids []string) (map[string][]float32, error)
+	// StoredVectors tells of which text the newest vector of each item is, as its text hash.
+	StoredVectors(ctx context.Context, namespace, model string, ids []string) (map[string]string, error)
+	// InsertVectors stores vectors; storing one again changes nothing.
+	InsertVectors(ctx context.Context, vectors []memory.ItemVector) error
+	// ItemIDs lists the ids of items in order, whatever their status: at most so many, those after the given one.
+	ItemIDs(ctx context.Context, namespace, after string, limit int) ([]string, error)
+}
+
+// VectorIndex is what is reconciled of the index.
+type VectorIndex interface {
+	// TextHashes gives the stamp of every entry of a namespace; see [memory.IndexEntry.Stamp].
+	TextHashes(ctx context.Context, namespace string) (map[string]string, error)
+	Upsert(ctx context.Context, entries []memory.IndexEntry) error
+	Delete(ctx context.Context, namespace string, ids []string) error
 }

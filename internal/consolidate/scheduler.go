@@ -25,10 +25,12 @@ const (
 	JobInduce = "induce"
 	// JobSweep puts away what nobody needs.
 	JobSweep = "sweep"
+	// JobConsistency brings the vector index up to what the record holds.
+	JobConsistency = "consistency"
 )
 
 // Jobs lists the names of all jobs.
-func Jobs() []string { return []string{JobMerge, JobInduce, JobSweep} }
+func Jobs() []string { return []string{JobMerge, JobInduce, JobSweep, JobConsistency} }
 
 // ErrUnknownJob means that there is no job of that name.
 var ErrUnknownJob = errors.New("unknown job")
@@ -48,15 +50,21 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Clock is [time.Now] by default.
 	Clock func() time.Time
-	// Model is the identity of the embedding model whose vectors are compared, and Thresholds are its cosines. Without a
-	// model only the same words say the same.
-	Model      string
-	Thresholds memory.Thresholds
-	// Schedules are cron expressions (UTC) or "@every 1m"; empty ones mean every minute for merge, 03:00 for induce and
-	// 04:00 for sweep.
-	MergeSchedule  string
-	InduceSchedule string
-	SweepSchedule  string
+	// Meaning names the embedding model whose vectors are compared, and its cosines. Without a model, which is no error,
+	// or when it is nil, only the same words say the same. While the model is away there is no merge.
+	Meaning func(ctx context.Context) (model string, thresholds memory.Thresholds, err error)
+	// Index is the vector index that is kept as the record says, and Embed makes vectors of what has none. They are
+	// given together or not at all.
+	Index VectorIndex
+	Embed func(ctx context.Context, texts []string) ([][]float32, error)
+	// Grace is how long after a write the index may lack it; 0 means 10 seconds. Making vectors may take 30 times as long.
+	Grace time.Duration
+	// Schedules are cron expressions (UTC) or "@every 1m"; empty ones mean every minute for merge, 03:00 for induce,
+	// 04:00 for sweep and every 10 minutes for consistency.
+	MergeSchedule       string
+	InduceSchedule      string
+	SweepSchedule       string
+	ConsistencySchedule string
 	// MaxTasks is how many tasks of a namespace rules are drawn from, the newest; 0 means 50,000.
 	MaxTasks int
 }
@@ -104,17 +112,23 @@ func New(o Options) (*Scheduler, error) {
 	if o.Record == nil || o.Lead == nil || o.Holder == "" || o.Logger == nil || o.Registerer == nil {
 		return nil, errors.New("new scheduler: Record, Lead, Holder, Logger and Registerer are required")
 	}
-	if o.Model != "" && !(o.Thresholds.Related < o.Thresholds.Duplicate && o.Thresholds.Duplicate <= 1) {
-		return nil, fmt.Errorf("new scheduler: thresholds %+v of model %s: Related must be below Duplicate, and that at most 1", o.Thresholds, o.Model)
+	if (o.Index == nil) != (o.Embed == nil) || o.Index != nil && o.Meaning == nil {
+		return nil, errors.New("new scheduler: Index, Embed and Meaning belong together")
+	}
+	if o.Meaning == nil {
+		o.Meaning = func(context.Context) (string, memory.Thresholds, error) { return "", memory.Thresholds{}, nil }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	o.MaxTasks = cmp.Or(o.MaxTasks, 50_000)
-	m := &merger{model: o.Model, thresholds: o.Thresholds, since: map[string]time.Time{}}
+	m := &merger{meaning: o.Meaning, since: map[string]time.Time{}}
+	c := newConsistency(o)
 	s := &Scheduler{
-		o:         o,
-		jobs:      map[string]func(context.Context, *work) error{JobMerge: m.run, JobInduce: inducer{maxTasks: o.MaxTasks}.run, JobSweep: sweep},
+		o: o,
+		jobs: map[string]func(context.Context, *work) error{
+			JobMerge: m.run, JobInduce: inducer{maxTasks: o.MaxTasks}.run, JobSweep: sweep, JobConsistency: c.run,
+		},
 		schedules: map[string]cron.Schedule{},
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hindsight_consolidation_runs_total", Help: "Runs of consolidation jobs, by job and outcome (done, failed).",
@@ -131,6 +145,7 @@ func New(o Options) (*Scheduler, error) {
 	}
 	for job, spec := range map[string]string{
 		JobMerge: cmp.Or(o.MergeSchedule, "@every 1m"), JobInduce: cmp.Or(o.InduceSchedule, "0 3 * * *"), JobSweep: cmp.Or(o.SweepSchedule, "0 4 * * *"),
+		JobConsistency: cmp.Or(o.ConsistencySchedule, "@every 10m"),
 	} {
 		schedule, err := cron.ParseStandard(spec)
 		if err != nil {
@@ -138,7 +153,7 @@ func New(o Options) (*Scheduler, error) {
 		}
 		s.schedules[job] = schedule
 	}
-	for _, c := range []prometheus.Collector{s.runs, s.skipped, s.seconds, s.lastDone} {
+	for _, c := range []prometheus.Collector{s.runs, s.skipped, s.seconds, s.lastDone, c.repairs} {
 		if err := o.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register consolidation metrics: %w", err)
 		}

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -118,3 +119,25 @@ func History(m Memory, others []Memory) (placed Memory, ended []Memory) {
 
 // compatible reports names that are not of different things: equal, or one of them not given.
 func compatible(a, b string) bool { return a == "" || b == "" || a == b }
+
+// Stamped are entries as an index is given them: each with its stamp as the hash of its text.
+func Stamped(entries []IndexEntry) []IndexEntry {
+	out := slices.Clone(entries)
+	for i := range out {
+		out[i].TextHash = out[i].Stamp()
+	}
+	return out
+}
+
+// Stamp is the hash of the entry's text, a slash and a hash of what else a search may ask for, so that the stamps of an
+// index tell which entries are not as the record has them now.
+func (e IndexEntry) Stamp() string {
+	said := HashID("entry", string(e.Layer), e.TaskType, strings.Join(e.Tools, "\x00"), e.ErrorType, e.Outcome, string(e.Trust), string(e.Status))
+	return e.TextHash + "/" + said[:8]
+}
+
+// TextOfStamp is the hash of the text in a stamp.
+func TextOfStamp(stamp string) string {
+	hash, _, _ := strings.Cut(stamp, "/")
+	return hash
+}

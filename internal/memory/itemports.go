@@ -101,7 +101,7 @@ type IndexEntry struct {
 	Status    ItemStatus
 	// CreatedAt is when the first version was recorded.
 	CreatedAt time.Time
-	// TextHash names the text that the vector is of.
+	// TextHash names the text that the vector is of. An entry that is written to an index has its [IndexEntry.Stamp] there.
 	TextHash string
 	Vector   []float32
 }
@@ -128,7 +128,7 @@ type VectorIndex interface {
 	Upsert(ctx context.Context, entries []IndexEntry) error
 	Delete(ctx context.Context, namespace string, ids []string) error
 	Search(ctx context.Context, q VectorQuery) ([]Candidate, error)
-	// TextHashes returns, for reconciling, the text hash of every entry of a namespace.
+	// TextHashes returns, for reconciling, the text hash of every entry of a namespace, as it was written.
 	TextHashes(ctx context.Context, namespace string) (map[string]string, error)
 	Ready(ctx context.Context) error
 }

@@ -135,6 +135,26 @@ func TestAnswersWithoutVectors(t *testing.T) {
 		if !strings.Contains(a.Notice, "words, rules and exact codes only") {
 			t.Errorf("%s: the answer does not say what it is made from: %q", name, a.Notice)
 		}
+		a = ask(t, w.service(t, change), recall.Question{Namespace: "acme", Text: "付款金额 amount 不一致怎么办"})
+		if !strings.Contains(a.Notice, "仅按词语、规则和精确代码") {
+			t.Errorf("%s: a Chinese question is told %q", name, a.Notice)
+		}
+	}
+}
+
+// TestWordsAreRankedByMeaningWithoutTheIndex: vectors are in the record, whether the index answers or not.
+func TestWordsAreRankedByMeaningWithoutTheIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.keep(t, lessons("acme")...)
+	question := recall.Question{Namespace: "acme", Text: "payment amount does not add up for book_reservation"}
+	want := ask(t, w.service(t, nil), question)
+	got := ask(t, w.service(t, func(o *recall.Options) { o.Index = away{w.index} }), question)
+	if len(want.Items) == 0 || len(got.Items) == 0 || got.Items[0].ID != want.Items[0].ID || got.Items[0].Similarity != want.Items[0].Similarity {
+		t.Errorf("without the index %+v, with it %+v", got.Items, want.Items)
+	}
+	if want.Notice != "" || !strings.Contains(got.Notice, "the vector index is away") {
+		t.Errorf("notices: %q with the index, %q without", want.Notice, got.Notice)
 	}
 }
 

@@ -123,12 +123,12 @@ func (s *Service) collect(ctx context.Context, q Question, way Way, p *pool) (ve
 	g, gctx := errgroup.WithContext(ctx)
 	if q.Text != "" {
 		if s.o.Embedder == nil {
-			p.notice(noModel)
+			p.notice(lackModel.notice(q.Text))
 		} else {
 			g.Go(func() error {
 				var err error
 				vector, err = s.byVector(bounded, q, p)
-				return s.optional(gctx, p, "vector search", err)
+				return s.optional(gctx, q, p, err)
 			})
 		}
 		g.Go(func() error { return s.byWords(gctx, q, p) })
@@ -151,30 +151,40 @@ func (s *Service) collect(ctx context.Context, q Question, way Way, p *pool) (ve
 	return vector, nil
 }
 
-// noModel is the notice of answers that were found without comparing meanings.
-const noModel = "no embedding model is configured: answered by words, rules and exact codes only"
+// errIndex marks what went wrong after the question had its vector.
+var errIndex = errors.New("search vectors")
 
-// optional turns the failure of a search that the answer can do without into a notice.
-func (s *Service) optional(ctx context.Context, p *pool, what string, err error) error {
+// optional turns the failure of the vector search, which an answer can do without, into a notice.
+func (s *Service) optional(ctx context.Context, q Question, p *pool, err error) error {
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil { // it is the question that ended
 		return context.Cause(ctx)
 	}
-	if errors.Is(err, ErrNoModel) {
-		p.notice(noModel)
+	late := errors.Is(err, context.DeadlineExceeded)
+	lacking := lackModelNow
+	switch {
+	case errors.Is(err, ErrNoModel):
+		p.notice(lackModel.notice(q.Text))
 		return nil
+	case errors.Is(err, errIndex) && late:
+		lacking = lackIndexLate
+	case errors.Is(err, errIndex):
+		lacking = lackIndex
+	case late:
+		lacking = lackModelLate
 	}
-	s.o.Logger.Warn("a search of a recall failed; answering without it", "search", what, "error", err)
-	why := "is away"
-	if errors.Is(err, context.DeadlineExceeded) {
-		why = "did not answer in time"
+	if errors.Is(err, memory.ErrUnavailable) { // whoever watches it has told
+		s.o.Logger.Debug("a recall is answered without vector search", "error", err)
+	} else {
+		s.o.Logger.Warn("a search of a recall failed; answering without it", "search", "vector search", "error", err)
 	}
-	p.notice(fmt.Sprintf("%s %s: answered by words, rules and exact codes only", what, why))
+	p.notice(lacking.notice(q.Text))
 	return nil
 }
 
+// byVector searches the index. It gives the vector of the question even when the index does not answer.
 func (s *Service) byVector(ctx context.Context, q Question, p *pool) ([]float32, error) {
 	vector, err := s.o.Embedder.Embed(ctx, memory.QuestionText(q.TaskType, q.Text))
 	if err != nil {
@@ -194,7 +204,7 @@ func (s *Service) byVector(ctx context.Context, q Question, p *pool) ([]float32,
 		g.Go(func() error {
 			hits, err := s.o.Index.Search(gctx, query)
 			if err != nil {
-				return fmt.Errorf("search vectors: %w", err)
+				return fmt.Errorf("%w: %w", errIndex, err)
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -91,7 +91,7 @@ func (x indexing) upsert(ctx context.Context, entries []memory.IndexEntry, texts
 			}
 		}
 	}
-	if err := x.index.Upsert(ctx, entries); err != nil {
+	if err := x.index.Upsert(ctx, memory.Stamped(entries)); err != nil {
 		return fmt.Errorf("index %d items: %w", len(entries), err)
 	}
 	return nil

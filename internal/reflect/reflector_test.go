@@ -38,7 +38,7 @@ func TestReflect(t *testing.T) {
 		}
 	}
 	entry := r.space.entries[got.SnapshotID]
-	if entry.TextHash != memory.TextHash(memory.SnapshotText(got)) || entry.CreatedAt.IsZero() || !slices.Equal(entry.Tools, []string{"book"}) {
+	if memory.TextOfStamp(entry.TextHash) != memory.TextHash(memory.SnapshotText(got)) || entry.CreatedAt.IsZero() || !slices.Equal(entry.Tools, []string{"book"}) {
 		t.Errorf("index entry %+v", entry)
 	}
 	// Again, as when an acknowledgement was lost: nothing changes.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/consolidate"
-	"github.com/hindsight-memory/hindsight/internal/embed"
-	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
 // consolidatorLease is the key of the lease under which one consolidator runs its jobs. It lasts longer than the
@@ -18,6 +16,8 @@ import (
 const (
 	consolidatorLease = "consolidator"
 	consolidatorTTL   = 30 * time.Second
+	// orderTimeout is how long somebody may listen for an order whose end nobody waits for.
+	orderTimeout = 2 * time.Second
 )
 
 // Consolidate runs the jobs on their schedules while this process leads, until ctx ends.
@@ -72,12 +72,13 @@ func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Repo
 	return answer.Report, nil
 }
 
-// Scheduler makes what runs the consolidation jobs out of the parts. It waits for the embedding model.
+// Scheduler makes what runs the consolidation jobs out of the parts. The error may be that of an
+// embedding model or an index that cannot be used as they are.
 func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
 	var scheduler *consolidate.Scheduler
 	o := consolidate.Options{
 		Record: p.Store, Holder: p.Holder, Logger: p.Logger, Registerer: p.Registry,
-		MergeSchedule: p.Config.MergeSchedule, InduceSchedule: p.Config.InduceSchedule,
+		MergeSchedule: p.Config.MergeSchedule, InduceSchedule: p.Config.InduceSchedule, ConsistencySchedule: p.Config.ConsistencySchedule,
 		Lead: func(ctx context.Context, run func(context.Context, consolidate.Lease) error) error {
 			return p.Bus.RunLeased(ctx, consolidatorLease, p.Holder, consolidatorTTL, func(ctx context.Context, lease *bus.Lease) error {
 				stop, err := p.Bus.Respond(ctx, orderSubject, func(ctx context.Context, data []byte) []byte { return p.obey(ctx, scheduler, string(data)) })
@@ -93,22 +94,28 @@ func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := space.prepare(ctx)
-	switch {
-	case err == nil:
-		o.Model = known.identity
-		o.Thresholds = memory.Thresholds{Related: known.calibration.Related, Duplicate: known.calibration.Duplicate}
-	case errors.Is(err, embed.ErrNone):
-	case errors.Is(err, memory.ErrUnavailable):
-		p.Logger.Warn("the embedding model does not answer: only what is worded alike is merged until this process starts again", "error", err)
-	default:
-		return nil, fmt.Errorf("prepare the embedding model: %w", err)
+	if space != nil {
+		o.Meaning, o.Index, o.Embed = space.meaning, space.index, items{space}.Embed
+	}
+	if err := space.Start(ctx); err != nil {
+		return nil, err
 	}
 	scheduler, err = consolidate.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("set up consolidation: %w", err)
 	}
 	return scheduler, nil
+}
+
+// orderRepair has the process that leads bring the index up to what the record holds. It does not wait for the end.
+func (p *Parts) orderRepair(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	_, err := p.Bus.Request(ctx, orderSubject, []byte(consolidate.JobConsistency))
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("order the consistency job: %w", err)
+	}
+	return nil
 }
 
 // obey runs a job for another process.

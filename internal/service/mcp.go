@@ -119,6 +119,9 @@ func (d *Door) Service(ctx context.Context, p *Parts) (err error) {
 		reader: reader, writer: NewWriter(p.Bus), items: p.Store, work: workingReader{p.Bus}, tokens: newTokens(p.Store, time.Now),
 	})
 	reader.Warm(ctx)
+	if err := reader.space.startIndex(ctx); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }

@@ -65,7 +65,13 @@ func (p *Parts) Space() (*Space, error) {
 			return
 		}
 		if embedder != nil {
-			p.space = newSpace(embedder, store.NewVectors(p.Store), p.Bus, p.Logger)
+			index, err := newIndex(store.NewVectors(p.Store), p.Registry, p.Logger)
+			if err != nil {
+				p.spaceErr = err
+				return
+			}
+			index.repair = p.orderRepair
+			p.space = newSpace(embedder, index, p.Bus, p.Logger)
 		}
 	})
 	return p.space, p.spaceErr

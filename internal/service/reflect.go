@@ -37,18 +37,10 @@ func Reflect(ctx context.Context, p *Parts) error {
 	}
 	// Another model than the stored one is for a person to decide, who needs the engines for that: until then nothing is
 	// embedded, and questions are answered by words.
-	if err := space.Prepare(ctx); err != nil {
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // It was asked to end.
-		case errors.Is(err, embed.ErrNone):
-		case errors.Is(err, memory.ErrUnavailable):
-			p.Logger.Warn("the embedding model does not answer yet; what is learnt waits for it", "error", err)
-		case errors.Is(err, embed.ErrModelChanged):
-			p.Logger.Error("the embedding model is another one than before; what is learnt waits until this is settled", "error", err)
-		default:
-			return fmt.Errorf("prepare the embedding model: %w", err)
-		}
+	if err := space.Start(ctx); errors.Is(err, embed.ErrModelChanged) {
+		p.Logger.Error("the embedding model is another one than before; what is learnt waits until this is settled", "error", err)
+	} else if err != nil {
+		return err
 	}
 	reflector, err := p.reflector(space)
 	if err != nil {
@@ -110,7 +102,7 @@ func (p *Parts) Reflector() (*reflect.Reflector, error) {
 func (p *Parts) reflector(space *Space) (*reflect.Reflector, error) {
 	o := reflect.Options{Tasks: p.Store, Ledger: p.Store, Items: p.Store, Writer: p.Store, Logger: p.Logger, Registerer: p.Registry}
 	if space != nil {
-		o.Index, o.Embedder = space.index, items{space}
+		o.Index, o.Embedder = deferring{space.index}, items{space}
 	}
 	if p.Config.LLMBaseURL != "" {
 		model, err := llm.New(llm.Options{BaseURL: p.Config.LLMBaseURL, Key: p.Config.LLMAPIKey, Model: p.Config.ReflectionModel})
@@ -129,7 +121,7 @@ func (p *Parts) reflector(space *Space) (*reflect.Reflector, error) {
 func (p *Parts) keeper(space *Space) (*reflect.Keeper, error) {
 	o := reflect.KeeperOptions{Events: p.Store, Items: p.Store, Writer: p.Store, Logger: p.Logger, Registerer: p.Registry}
 	if space != nil {
-		o.Index, o.Embedder, o.Queue = space.index, items{space}, func(ctx context.Context, written []reflect.Written) error { return queueVectors(ctx, p.Bus, written) }
+		o.Index, o.Embedder, o.Queue = deferring{space.index}, items{space}, func(ctx context.Context, written []reflect.Written) error { return queueVectors(ctx, p.Bus, written) }
 	}
 	keeper, err := reflect.NewKeeper(o)
 	if err != nil {

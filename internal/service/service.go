@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +40,8 @@ const (
 	// retryPause is the longest pause before a batch that ClickHouse did not take is tried again, which is how long
 	// events may wait once it is back.
 	retryPause = 5 * time.Second
+	// schemaPause is the pause after ClickHouse answered and then could not be asked for its schema.
+	schemaPause = time.Second
 	// maxUnderWay is how many events all ingestors together may have in hand: enough for several to fill the largest
 	// batches. All replicas must agree on it, since they share the consumer, so it depends on no setting.
 	maxUnderWay = 100_000
@@ -59,25 +63,119 @@ type Parts struct {
 	spaceErr error
 }
 
-// Open connects to the broker and the record, waits for both, and brings streams and schema up to date. It tells waiting
-// what it waits for whenever that changes.
+// CheckAddresses says which address among the settings can't be one, as a [config.ErrInvalid]. It connects to nothing.
+func CheckAddresses(cfg *config.Config) error {
+	if err := bus.CheckURL(cfg.NATSAddress()); err != nil {
+		return fmt.Errorf("%w: HINDSIGHT_NATS_URL: %w", config.ErrInvalid, err)
+	}
+	st, err := store.Open(store.Options{URL: cfg.ClickHouseAddress(), Database: cfg.Database})
+	if err != nil {
+		return fmt.Errorf("%w: HINDSIGHT_CLICKHOUSE_URL: %w", config.ErrInvalid, err)
+	}
+	if err := st.Close(); err != nil {
+		return fmt.Errorf("close ClickHouse: %w", err)
+	}
+	return nil
+}
+
+// Open connects to the broker and the record, waits for both, and brings streams and schema up to date, once both are
+// known to fit. It tells waiting what it waits for whenever that changes.
 func Open(ctx context.Context, p *Parts, name string, waiting func(why error)) (*Parts, error) {
+	if err := CheckAddresses(p.Config); err != nil {
+		return nil, err
+	}
 	st, err := store.Open(store.Options{URL: p.Config.ClickHouseAddress(), Database: p.Config.Database})
 	if err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)
 	}
 	p.Store = st
-	if err := p.connect(ctx, name, waiting); err != nil {
+	if err := p.connect(ctx, name, &waits{tell: waiting}); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
+// waits are the servers that a process waits for while it starts.
+type waits struct {
+	tell func(why error)
+	mu   sync.Mutex
+	why  map[string]error // by server
+}
+
+// set notes why a server is waited for, nil when it is there, and tells all that is waited for.
+func (w *waits) set(server string, why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.why == nil {
+		w.why = map[string]error{}
+	}
+	w.why[server] = why
+	var all []string
+	for _, server := range slices.Sorted(maps.Keys(w.why)) {
+		if why := w.why[server]; why != nil {
+			all = append(all, why.Error())
+		}
+	}
+	if len(all) == 0 {
+		all = []string{"all servers are there"}
+	}
+	w.tell(errors.New("starting: " + strings.Join(all, "; ")))
+}
+
+// connect asks both servers at once, so that one that is away does not hide what is wrong with the other, and changes
+// nothing in either before both fit.
+func (p *Parts) connect(ctx context.Context, name string, w *waits) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return p.untilAvailable(gctx, w, func() error { return p.Store.CheckSchema(gctx) })
+	})
+	g.Go(func() error { return p.connectBus(gctx, name, w) })
+	if err := g.Wait(); err != nil {
+		return err //nolint:wrapcheck // Both say what they did.
+	}
+	err := p.untilAvailable(ctx, w, func() error {
+		w.set("ClickHouse", errors.New("bringing the schema of ClickHouse up to date"))
+		return p.Store.Migrate(ctx, store.MigrateOptions{Logger: p.Logger})
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Bus.EnsureStreams(ctx, bus.StreamConfig{TracesMaxBytes: p.Config.TracesMaxBytes, Replicas: p.Config.Replicas}); err != nil {
+		return fmt.Errorf("set up streams: %w", err)
+	}
+	if err := p.Registry.Register(bus.NewStatsCollector(p.Bus)); err != nil {
+		return fmt.Errorf("register stream metrics: %w", err)
+	}
+	return nil
+}
+
+// untilAvailable waits for ClickHouse and then does something there, again when it went away meanwhile.
+func (p *Parts) untilAvailable(ctx context.Context, w *waits, do func() error) error {
+	for {
+		if err := p.waitForStore(ctx, w); err != nil {
+			return fmt.Errorf("wait for ClickHouse: %w", err)
+		}
+		err := do()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrDenied) && ctx.Err() == nil:
+			p.Logger.Warn("ClickHouse went away while its schema was looked at", "error", err)
+			if !pause(ctx, schemaPause) {
+				return fmt.Errorf("wait for ClickHouse: %w", context.Cause(ctx))
+			}
+		default:
+			return fmt.Errorf("use the schema of ClickHouse: %w", err)
+		}
+	}
+}
+
 // waitForStore returns once ClickHouse answers, or at once with an error that waiting does not heal.
-func (p *Parts) waitForStore(ctx context.Context, waiting func(why error)) error {
+func (p *Parts) waitForStore(ctx context.Context, w *waits) error {
 	address := events.MaskText(p.Config.ClickHouseAddress())
+	w.set("ClickHouse", fmt.Errorf("waiting for ClickHouse at %s", address))
 	err := p.Store.WaitReady(ctx, func(attempt int, err error) {
-		waiting(fmt.Errorf("starting: waiting for ClickHouse at %s: %w", address, err))
+		w.set("ClickHouse", fmt.Errorf("waiting for ClickHouse at %s: %w", address, err))
 		if attempt%10 == 1 {
 			p.Logger.Warn("ClickHouse does not answer yet", "url", address, "attempt", attempt, "error", err)
 		}
@@ -85,35 +183,45 @@ func (p *Parts) waitForStore(ctx context.Context, waiting func(why error)) error
 	if err != nil {
 		return fmt.Errorf("ask for ClickHouse at %s: %w", address, err)
 	}
+	w.set("ClickHouse", nil)
 	return nil
 }
 
-func (p *Parts) connect(ctx context.Context, name string, waiting func(why error)) error {
-	if err := p.waitForStore(ctx, waiting); err != nil {
-		return fmt.Errorf("wait for ClickHouse: %w", err)
-	}
-	waiting(errors.New("starting: bringing the schema of ClickHouse up to date"))
-	if err := p.Store.Migrate(ctx, store.MigrateOptions{Logger: p.Logger}); err != nil {
-		return fmt.Errorf("migrate ClickHouse: %w", err)
-	}
-	waiting(fmt.Errorf("starting: waiting for NATS at %s; the log says why it does not answer", events.MaskText(p.Config.NATSAddress())))
-	conn, err := bus.Connect(ctx, bus.Options{URL: p.Config.NATSAddress(), Name: name, Logger: p.Logger})
+// connectBus returns once NATS and its JetStream answer, or at once with an error that waiting does not heal.
+func (p *Parts) connectBus(ctx context.Context, name string, w *waits) error {
+	address := events.MaskText(p.Config.NATSAddress())
+	w.set("NATS", fmt.Errorf("waiting for NATS at %s", address))
+	conn, err := bus.Connect(ctx, bus.Options{
+		URL: p.Config.NATSAddress(), Name: name, Logger: p.Logger,
+		Waiting: func(why error) { w.set("NATS", fmt.Errorf("waiting for NATS at %s: %w", address, why)) },
+	})
 	if err != nil {
-		return fmt.Errorf("connect to NATS: %w", err)
+		return fmt.Errorf("use NATS: %w", err)
 	}
 	p.Bus = conn
-	if err := conn.EnsureStreams(ctx, bus.StreamConfig{TracesMaxBytes: p.Config.TracesMaxBytes, Replicas: p.Config.Replicas}); err != nil {
-		return fmt.Errorf("set up streams: %w", err)
+	if err := conn.Check(ctx); err != nil {
+		return fmt.Errorf("use NATS at %s: %w", address, err)
 	}
-	if err := p.Registry.Register(bus.NewStatsCollector(conn)); err != nil {
-		return fmt.Errorf("register stream metrics: %w", err)
-	}
+	w.set("NATS", nil)
 	return nil
+}
+
+// pause waits, and reports whether it did before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Close ends the connections.
 func (p *Parts) Close() error {
 	if p.space != nil {
+		p.space.index.close()
 		if err := p.space.embedder.Close(); err != nil {
 			p.Logger.Warn("the embedding model did not end cleanly", "error", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/embed"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 	"github.com/hindsight-memory/hindsight/internal/recall"
+	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
 // Keys of the broker's key-value store that say which model's vectors are stored, and what its cosines mean.
@@ -28,11 +29,12 @@ type state interface {
 }
 
 // Space is the vector space that items and questions share: the embedding model, what its cosines mean, and the index.
-// It is made ready at its first use, or by [Space.Prepare], since loading a model takes longer than a process may take
-// to answer. It is safe for concurrent use.
+// The model is made ready at its first use, or by [Space.Prepare], since loading one takes longer than a process may take
+// to answer; the index makes itself ready once the model is known. Either may be away without the other. It is safe for
+// concurrent use.
 type Space struct {
 	embedder *embed.Embedder
-	index    memory.VectorIndex
+	index    *index
 	state    state
 	logger   *slog.Logger
 
@@ -45,6 +47,7 @@ type Space struct {
 // calibrated is what is known of a model once it has been loaded.
 type calibrated struct {
 	identity    string
+	dimension   int
 	calibration embed.Calibration
 }
 
@@ -89,14 +92,14 @@ func newEmbedder(cfg *config.Config, engines func(name string) string, logger *s
 	return e, nil
 }
 
-func newSpace(embedder *embed.Embedder, index memory.VectorIndex, st state, logger *slog.Logger) *Space {
+func newSpace(embedder *embed.Embedder, index *index, st state, logger *slog.Logger) *Space {
 	s := &Space{embedder: embedder, index: index, state: st, logger: logger, preparing: make(chan struct{}, 1)}
 	s.preparing <- struct{}{}
 	return s
 }
 
-// Prepare loads the model, checks that the stored vectors are its own, calibrates it if nobody has, and makes its
-// collection. It does so once; a call that comes meanwhile waits. The error is [embed.ErrModelChanged], [embed.ErrNone]
+// Prepare loads the model, checks that the stored vectors are its own, and calibrates it if nobody has. It does so once;
+// a call that comes meanwhile waits. It does not wait for the index. The error is [embed.ErrModelChanged], [embed.ErrNone]
 // when there is no model or one that tells nothing apart, or [memory.ErrUnavailable] for what may be tried again.
 func (s *Space) Prepare(ctx context.Context) error {
 	_, err := s.prepare(ctx)
@@ -145,14 +148,45 @@ func (s *Space) prepare(ctx context.Context) (*calibrated, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask for the dimension of the embedding model: %w", err)
 	}
-	if err := s.index.Prepare(ctx, identity, dimension); err != nil {
-		return nil, fmt.Errorf("prepare the vector index: %w", err)
-	}
-	known := &calibrated{identity: identity, calibration: calibration}
+	s.index.use(identity, dimension) //nolint:contextcheck // The watcher of the index ends with it, not with this call.
+	known := &calibrated{identity: identity, dimension: dimension, calibration: calibration}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = known
 	return known, nil
+}
+
+// Start makes model and index ready as far as they are there, for a service that begins. What may pass is no error: it is
+// waited for by whoever needs it, and questions are answered without it. The error is for a person: what [Space.Prepare]
+// says that is not waited for, or why the index cannot be used as it is.
+func (s *Space) Start(ctx context.Context) error {
+	err := s.Prepare(ctx)
+	switch {
+	case errors.Is(err, embed.ErrNone), ctx.Err() != nil:
+		return nil //nolint:nilerr // There is nothing to make ready, or nobody to do it for.
+	case errors.Is(err, memory.ErrUnavailable):
+		s.logger.Warn("the embedding model does not answer yet; what is learnt waits for it", "error", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("prepare the embedding model: %w", err)
+	}
+	return s.startIndex(ctx)
+}
+
+// startIndex makes the index ready if the model is. One that is not there yet is no error: it tells so itself.
+func (s *Space) startIndex(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	known, _ := s.get()
+	if known == nil {
+		return nil
+	}
+	err := s.index.Prepare(ctx, known.identity, known.dimension)
+	if errors.Is(err, store.ErrDenied) || err != nil && !errors.Is(err, memory.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // get is what is known of the model, or why it is of no use; neither before it was loaded.
@@ -212,6 +246,18 @@ func (s *Space) calibrate(ctx context.Context, identity string) (embed.Calibrati
 	}
 	s.logger.Info("the embedding model is calibrated", "model", identity, "related", made.Related, "duplicate", made.Duplicate)
 	return made, s.save(ctx, key, raw)
+}
+
+// meaning names the model whose vectors can be compared, and its cosines; none when there is no model of use.
+func (s *Space) meaning(ctx context.Context) (model string, thresholds memory.Thresholds, err error) {
+	known, err := s.prepare(ctx)
+	switch {
+	case errors.Is(err, errNoModel):
+		return "", memory.Thresholds{}, nil
+	case err != nil:
+		return "", memory.Thresholds{}, fmt.Errorf("ask for the embedding model: %w", err)
+	}
+	return known.identity, memory.Thresholds{Related: known.calibration.Related, Duplicate: known.calibration.Duplicate}, nil
 }
 
 // questions embeds for [recall]: a question goes before all other work.

@@ -313,8 +313,8 @@ func (s State) CheckIndex(ctx context.Context, index memory.VectorIndex, namespa
 		case f[0] == "rule":
 			delete(held, f[1])
 		case f[0] == "vector" && f[3] == model:
-			if held[f[1]] != f[2] {
-				wrong = append(wrong, fmt.Sprintf("%s has text %s and not %s", f[1], held[f[1]], f[2]))
+			if text := memory.TextOfStamp(held[f[1]]); text != f[2] {
+				wrong = append(wrong, fmt.Sprintf("%s has text %s and not %s", f[1], text, f[2]))
 			}
 			delete(held, f[1])
 		}
