@@ -109,7 +109,7 @@ func (s *replayScorer) run(r *recordedRun, batch, decile int) {
 	s.count("tasks_in_curve", split, decile, 1)
 	s.figures["tokens_task_max"] = max(s.figures["tokens_task_max"], float64(tokens))
 	for _, answer := range a.all() {
-		if answer.Notice != "" {
+		if answer.Notice != "" && len(answer.Items) > 0 { // Such as that a search did not answer in time.
 			s.figures["answers_with_notice"]++
 		}
 	}
