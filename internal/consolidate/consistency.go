@@ -12,6 +12,9 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
+// DefaultGrace is how long after a write the index may lack it before that is a fault.
+const DefaultGrace = 10 * time.Second
+
 const (
 	// reconcilePage is how many items are compared at once.
 	reconcilePage = 500
@@ -330,7 +333,7 @@ type consistency struct {
 }
 
 func newConsistency(o Options) consistency {
-	o.Grace = cmp.Or(o.Grace, 10*time.Second)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	return consistency{o: o, repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "hindsight_index_repairs_total", Help: "Entries of the vector index that were not as the record says and were put right, by kind (missing, surplus, stale).",
 	}, []string{"kind"})}

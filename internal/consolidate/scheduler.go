@@ -57,7 +57,7 @@ type Options struct {
 	// given together or not at all.
 	Index VectorIndex
 	Embed func(ctx context.Context, texts []string) ([][]float32, error)
-	// Grace is how long after a write the index may lack it; 0 means 10 seconds. Making vectors may take 30 times as long.
+	// Grace is how long after a write the index may lack it; 0 means [DefaultGrace]. Making vectors may take 30 times as long.
 	Grace time.Duration
 	// Schedules are cron expressions (UTC) or "@every 1m"; empty ones mean every minute for merge, 03:00 for induce,
 	// 04:00 for sweep and every 10 minutes for consistency.

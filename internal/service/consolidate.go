@@ -95,7 +95,7 @@ func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
 		return nil, err
 	}
 	if space != nil {
-		o.Meaning, o.Index, o.Embed = space.meaning, space.index, items{space}.Embed
+		o.Meaning, o.Index, o.Embed, o.Grace = space.meaning, space.index, items{space}.Embed, p.grace
 	}
 	if err := space.Start(ctx); err != nil {
 		return nil, err

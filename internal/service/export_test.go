@@ -34,3 +34,18 @@ func NamespaceOf(subject string) string { return namespaceOf(subject) }
 func NewAuthenticator(record tokenReader, now func() time.Time) mcpserver.Authenticator {
 	return newTokens(record, now)
 }
+
+// UseIndex puts another index in the place of the one that the settings name, before anybody uses it, and has what it
+// missed repaired soon after it is back. A nil one leaves the index that there is.
+func UseIndex(p *Parts, inner memory.VectorIndex) error {
+	space, err := p.Space()
+	if err != nil {
+		return err
+	}
+	if inner != nil {
+		space.index.inner = inner
+	}
+	const grace = 100 * time.Millisecond
+	p.grace, space.index.settle = grace, 2*grace
+	return nil
+}

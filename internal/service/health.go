@@ -23,11 +23,28 @@ const probeTimeout = 5 * time.Second
 type Probe struct {
 	Name  string
 	Check func(ctx context.Context) error
+	// Optional is what the process serves without: that it is away is told, and the process is ready.
+	Optional bool
 }
 
-// Probes of the connections: publishers would be served, and an aggregating query works.
+// errUnused means that the process has no use for what a probe asks about.
+var errUnused = errors.New("not used")
+
+// Probes of the connections: publishers would be served, an aggregating query works, and a vector is searched. Without
+// the last nothing is lost and every question is answered, so that a process stays ready.
 func (p *Parts) Probes() []Probe {
-	return []Probe{{"nats", p.Bus.Ready}, {"clickhouse", p.Store.Ready}}
+	return []Probe{
+		{Name: "nats", Check: p.Bus.Ready}, {Name: "clickhouse", Check: p.Store.Ready}, {Name: "index", Check: p.indexReady, Optional: true},
+	}
+}
+
+// indexReady searches a vector, once a service of this process has a use for the index.
+func (p *Parts) indexReady(ctx context.Context) error {
+	space := p.used.Load()
+	if space == nil {
+		return errUnused
+	}
+	return space.index.Ready(ctx)
 }
 
 // errStarting is the answer of a process that still waits for its servers.
@@ -42,14 +59,14 @@ func (r *Readiness) Set(probes []Probe) { r.probes.Store(&probes) }
 
 // starting says what the process waits for, which is its answer until that changes or probes are set.
 func (r *Readiness) starting(why error) {
-	r.Set([]Probe{{"start", func(context.Context) error { return why }}})
+	r.Set([]Probe{{Name: "start", Check: func(context.Context) error { return why }}})
 }
 
 func (r *Readiness) get() []Probe {
 	if probes := r.probes.Load(); probes != nil {
 		return *probes
 	}
-	return []Probe{{"start", func(context.Context) error { return errStarting }}}
+	return []Probe{{Name: "start", Check: func(context.Context) error { return errStarting }}}
 }
 
 // Health serves /healthz (the process runs), /readyz (its parts answer: 200, else 503 with each part's state) and
@@ -105,9 +122,15 @@ func ready(ctx context.Context, probes []Probe) (int, map[string]string) {
 	asked.Wait()
 	status, parts := http.StatusOK, map[string]string{}
 	for i, p := range probes {
-		parts[p.Name] = "ok"
-		if failed[i] != nil {
-			status, parts[p.Name] = http.StatusServiceUnavailable, failed[i].Error()
+		switch {
+		case errors.Is(failed[i], errUnused):
+		case failed[i] == nil:
+			parts[p.Name] = "ok"
+		default:
+			parts[p.Name] = failed[i].Error()
+			if !p.Optional {
+				status = http.StatusServiceUnavailable
+			}
 		}
 	}
 	return status, parts

@@ -21,6 +21,7 @@ import (
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/config"
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 	"github.com/hindsight-memory/hindsight/internal/service"
 	"github.com/hindsight-memory/hindsight/internal/store"
 )
@@ -144,7 +145,7 @@ func TestHealth(t *testing.T) {
 func TestReadinessOfTheRealParts(t *testing.T) {
 	t.Parallel()
 	env := environment(t)
-	var toStore, toBroker *proxy
+	var toStore, toBroker *enginetest.Proxy
 	toStore, env["HINDSIGHT_CLICKHOUSE_URL"] = inFrontOf(t, env["HINDSIGHT_CLICKHOUSE_URL"])
 	toBroker, env["HINDSIGHT_NATS_URL"] = inFrontOf(t, env["HINDSIGHT_NATS_URL"])
 	p := open(t, env, "one")
@@ -165,17 +166,17 @@ func TestReadinessOfTheRealParts(t *testing.T) {
 		t.Errorf("with both: %s", got)
 	}
 	for _, test := range []struct {
-		between *proxy
-		now     weather
+		between *enginetest.Proxy
+		now     enginetest.Weather
 		want    string
 	}{
-		{toStore, refused, "503 clickhouse"},
-		{toStore, silent, "503 clickhouse"},
-		{toStore, fine, "200"},
-		{toBroker, refused, "503 nats"},
-		{toBroker, fine, "200"},
+		{toStore, enginetest.Refused, "503 clickhouse"},
+		{toStore, enginetest.Silent, "503 clickhouse"},
+		{toStore, enginetest.Fine, "200"},
+		{toBroker, enginetest.Refused, "503 nats"},
+		{toBroker, enginetest.Fine, "200"},
 	} {
-		test.between.turn(test.now)
+		test.between.Turn(test.now)
 		eventually(t, test.want, func() bool { return state() == test.want })
 	}
 }
@@ -293,7 +294,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	between, address := inFrontOf(t, env["HINDSIGHT_CLICKHOUSE_URL"])
 	host := strings.TrimPrefix(address, "http://")
 	env["HINDSIGHT_CLICKHOUSE_URL"] = "http://default:hush@" + host
-	between.turn(refused)
+	between.Turn(enginetest.Refused)
 	port := freePort(t)
 	url := "http://127.0.0.1:" + strconv.Itoa(port)
 	var out syncBuffer
@@ -310,7 +311,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 		_, parts := readiness(t, url)
 		return strings.Contains(parts["start"], "ClickHouse at") && strings.Contains(parts["start"], host)
 	})
-	eventually(t, "further attempts", func() bool { return between.attempts() > 2 })
+	eventually(t, "further attempts", func() bool { return between.Attempts() > 2 })
 	_, parts := readiness(t, url)
 	if log := out.String(); strings.Count(log, "ClickHouse does not answer yet") != 1 || !strings.Contains(log, host) || strings.Contains(log+parts["start"], "hush") {
 		t.Errorf("ready: %v, log: %s", parts, log)

@@ -25,13 +25,15 @@ const (
 	// indexSearch bounds a search that has no deadline; one that has gets half of what is left.
 	indexSearch = time.Second
 	// indexWrite bounds writing and listing. It is under the time that a message may be in hand.
-	indexWrite = 20 * time.Second
+	indexWrite = 10 * time.Second
 	// indexPrepare bounds making a collection ready, which loads what it holds.
-	indexPrepare = 30 * time.Second
+	indexPrepare = 3 * time.Minute
+	// indexStart is what a service that begins waits for the index, to find out whether it can be used at all.
+	indexStart = 5 * time.Second
+	// settleFactor is how many times the grace of writers an index must have been back before a repair.
+	settleFactor = 2
 	// leastSearch is what a search must have had before its silence says anything about the index.
 	leastSearch = 100 * time.Millisecond
-	// indexSettle is how long an index must have been back before what it missed is repaired.
-	indexSettle = 15 * time.Second
 )
 
 // index is a vector index that may be away: it is made ready by itself once the model is known, a call that it does not
@@ -40,7 +42,8 @@ const (
 type index struct {
 	inner  memory.VectorIndex
 	logger *slog.Logger
-	// settle is [indexSettle], but in tests.
+	// settle is how long it must have been back before what it missed is repaired: longer than the grace of those who
+	// write, so that all of it is found at once.
 	settle time.Duration
 	// repair asks for what the index missed to be written again; it may be nil. When it fails it is asked again.
 	repair func(ctx context.Context) error
@@ -63,9 +66,9 @@ type index struct {
 
 var _ memory.VectorIndex = (*index)(nil)
 
-func newIndex(inner memory.VectorIndex, registerer prometheus.Registerer, logger *slog.Logger) (*index, error) {
+func newIndex(inner memory.VectorIndex, settle time.Duration, registerer prometheus.Registerer, logger *slog.Logger) (*index, error) {
 	x := &index{
-		inner: inner, logger: logger, settle: indexSettle, preparing: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		inner: inner, logger: logger, settle: settle, preparing: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hindsight_index_deferred_total", Help: "Entries that were not written because the vector index was away; the consistency job writes them once it is back.",
 		}),
@@ -125,6 +128,19 @@ func (x *index) wake() {
 // errUnknownModel means that nobody has said yet whose vectors there are.
 var errUnknownModel = fmt.Errorf("%w: the vector index waits for the embedding model", memory.ErrUnavailable)
 
+// awayError is what callers are told while the index does not answer. It is [memory.ErrUnavailable], whatever the cause
+// is: a service that runs waits for the operator.
+type awayError struct {
+	since time.Time
+	cause error
+}
+
+func (e *awayError) Error() string {
+	return fmt.Sprintf("the vector index is away since %s: %v", e.since.UTC().Format(time.RFC3339), e.cause)
+}
+
+func (e *awayError) Is(target error) bool { return target == memory.ErrUnavailable }
+
 // away is the reason why calls are not tried; nil when they are.
 func (x *index) away() error {
 	x.mu.Lock()
@@ -132,13 +148,8 @@ func (x *index) away() error {
 	if x.since.IsZero() {
 		return nil
 	}
-	return fmt.Errorf("%w: the vector index is away since %s: %w", memory.ErrUnavailable, x.since.UTC().Format(time.RFC3339), passing{x.why})
+	return &awayError{x.since, x.why}
 }
-
-// passing hides that an error is final: a service that runs waits for the operator, whatever is wrong with its index.
-type passing struct{ cause error }
-
-func (p passing) Error() string { return p.cause.Error() }
 
 // goAway notes that the index does not answer, and reports whether that is new. After a confirmed outage a repair is due:
 // what the index held may be lost.
@@ -289,7 +300,7 @@ func (x *index) ask(ctx context.Context, bound time.Duration, call func(ctx cont
 		if x.goAway(err, false) {
 			x.wake()
 		}
-		return fmt.Errorf("%w: the vector index does not answer: %w", memory.ErrUnavailable, passing{err})
+		return &awayError{time.Now(), err}
 	default:
 		return err //nolint:wrapcheck // As above.
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
@@ -322,18 +323,18 @@ func TestSeveralIngestorsCanFillTheirBatches(t *testing.T) {
 // TestTheStoreIsAwayForAWhile: nothing becomes a dead letter for it, however the store is away.
 func TestTheStoreIsAwayForAWhile(t *testing.T) {
 	t.Parallel()
-	for name, w := range map[string]weather{"refuses": refused, "hangs": silent} {
+	for name, w := range map[string]enginetest.Weather{"refuses": enginetest.Refused, "hangs": enginetest.Silent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := environment(t)
-			var between *proxy
+			var between *enginetest.Proxy
 			between, env["HINDSIGHT_CLICKHOUSE_URL"] = inFrontOf(t, env["HINDSIGHT_CLICKHOUSE_URL"])
 			p, agent := open(t, env, "one"), publisher(t, env)
 			// The real service would try less often and wait longer: five attempts that fail make a dead letter.
 			run(t, p, service.IngestTraces(bus.WorkerOptions{
 				MaxAttempts: 1, MinBackoff: 10 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 			}, 200*time.Millisecond))
-			between.turn(w)
+			between.Turn(w)
 			publish(t, agent, tasks("task", 20)...)
 			rejected := messageOf(t, event("a", "role", 1, events.KindMessage, `{"role":"robot"}`))
 			if _, err := agent.PublishAll(t.Context(), []bus.Message{rejected}); err != nil {
@@ -341,7 +342,7 @@ func TestTheStoreIsAwayForAWhile(t *testing.T) {
 			}
 			retried := func() float64 { return metric(t, p.Registry, "hindsight_bus_retried_total") }
 			eventually(t, "several attempts", func() bool { return retried() > 200 })
-			between.turn(fine)
+			between.Turn(enginetest.Fine)
 			eventually(t, "everything stored", func() bool { return health(t, p).Events == 60 })
 			eventually(t, "an empty stream", func() bool { return messages(t, agent, bus.StreamTraces) == 0 })
 			letters, err := agent.DeadLetters(t.Context(), bus.DeadLetterQuery{})
@@ -356,22 +357,22 @@ func TestTheStoreIsAwayForAWhile(t *testing.T) {
 func TestAnOutageOfTheStore(t *testing.T) {
 	t.Parallel()
 	env := environment(t)
-	var between *proxy
+	var between *enginetest.Proxy
 	between, env["HINDSIGHT_CLICKHOUSE_URL"] = inFrontOf(t, env["HINDSIGHT_CLICKHOUSE_URL"])
 	p, agent := open(t, env, "one"), publisher(t, env)
 	run(t, p, service.Ingest)
 	publish(t, agent, tasks("before-", 20)...)
 	eventually(t, "tasks before", func() bool { return health(t, p).TasksClosed == 20 })
-	between.turn(refused)
+	between.Turn(enginetest.Refused)
 	publish(t, agent, tasks("during-", 20)...)
 	bad := bus.Message{Subject: events.Subject("acme.support", events.KindMessage), ID: "bad", Data: []byte("not json")}
 	if _, err := agent.PublishAll(t.Context(), []bus.Message{bad}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a dead letter that can't be a row yet, and attempts", func() bool {
-		return messages(t, agent, bus.StreamDeadLetter) == 1 && between.attempts() > 10
+		return messages(t, agent, bus.StreamDeadLetter) == 1 && between.Attempts() > 10
 	})
-	between.turn(fine)
+	between.Turn(enginetest.Fine)
 	publish(t, agent, tasks("after-", 20)...)
 	eventually(t, "everything there", func() bool {
 		h := health(t, p)
@@ -391,16 +392,16 @@ func TestTheBrokerIsAwayForAWhile(t *testing.T) {
 	t.Parallel()
 	env := environment(t)
 	direct := publisher(t, env)
-	var between *proxy
+	var between *enginetest.Proxy
 	between, env["HINDSIGHT_NATS_URL"] = inFrontOf(t, env["HINDSIGHT_NATS_URL"])
 	p := open(t, env, "one")
 	stop := run(t, p, service.Ingest)
 	publish(t, direct, tasks("before-", 10)...)
 	eventually(t, "tasks before", func() bool { return health(t, p).TasksClosed == 10 })
-	between.turn(refused)
+	between.Turn(enginetest.Refused)
 	publish(t, direct, tasks("during-", 10)...)
-	eventually(t, "attempts to connect", func() bool { return between.attempts() > 1 })
-	between.turn(fine)
+	eventually(t, "attempts to connect", func() bool { return between.Attempts() > 1 })
+	between.Turn(enginetest.Fine)
 	eventually(t, "everything there", func() bool { return health(t, p).TasksClosed == 20 })
 	stop()
 	if n := messages(t, direct, bus.StreamDeadLetter); n != 0 {

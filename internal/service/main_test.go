@@ -3,9 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -229,110 +227,10 @@ func metric(t *testing.T, registry *prometheus.Registry, name string, labels ...
 	return sum
 }
 
-// weather is what a proxy does to connections.
-type weather int
-
-const (
-	fine    weather = iota
-	refused         // connections are closed at once
-	silent          // connections are taken and nothing answers
-)
-
-// proxy stands between the services and a server, and can be told to be in the way.
-type proxy struct {
-	listener net.Listener
-	target   string
-
-	mu    sync.Mutex
-	now   weather
-	conns map[net.Conn]struct{}
-	tries int
-	done  sync.WaitGroup
-}
-
 // inFrontOf starts a proxy for a URL like http://host:port and returns it with its own URL.
-func inFrontOf(t *testing.T, url string) (*proxy, string) {
+func inFrontOf(t *testing.T, url string) (*enginetest.Proxy, string) {
 	t.Helper()
 	scheme, target, _ := strings.Cut(url, "://")
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
-	p.done.Go(p.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.turn(refused)
-		p.done.Wait()
-	})
-	return p, scheme + "://" + listener.Addr().String()
-}
-
-// turn changes the weather and breaks what is connected.
-func (p *proxy) turn(w weather) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.now, p.tries = w, 0
-	for c := range p.conns {
-		_ = c.Close()
-	}
-}
-
-// attempts counts the connections since the weather turned.
-func (p *proxy) attempts() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tries
-}
-
-func (p *proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		p.tries++
-		now := p.now
-		if now != refused {
-			p.conns[client] = struct{}{}
-		}
-		p.mu.Unlock()
-		if now == refused {
-			_ = client.Close()
-			continue
-		}
-		p.done.Go(func() { p.serve(client, now) })
-	}
-}
-
-func (p *proxy) serve(client net.Conn, w weather) {
-	defer p.forget(client)
-	if w == silent {
-		_, _ = io.Copy(io.Discard, client)
-		return
-	}
-	server, err := net.Dial("tcp", p.target)
-	if err != nil {
-		return
-	}
-	p.mu.Lock()
-	p.conns[server] = struct{}{}
-	p.mu.Unlock()
-	defer p.forget(server)
-	var back sync.WaitGroup
-	back.Go(func() {
-		_, _ = io.Copy(client, server)
-		_ = client.Close()
-	})
-	_, _ = io.Copy(server, client)
-	_ = server.Close()
-	back.Wait()
-}
-
-func (p *proxy) forget(c net.Conn) {
-	_ = c.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
+	p := enginetest.NewProxy(t, target)
+	return p, scheme + "://" + p.Addr()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/consolidate"
 	"github.com/hindsight-memory/hindsight/internal/recall"
 	"github.com/hindsight-memory/hindsight/internal/store"
 )
@@ -65,13 +66,14 @@ func (p *Parts) Space() (*Space, error) {
 			return
 		}
 		if embedder != nil {
-			index, err := newIndex(store.NewVectors(p.Store), p.Registry, p.Logger)
+			index, err := newIndex(store.NewVectors(p.Store), settleFactor*consolidate.DefaultGrace, p.Registry, p.Logger)
 			if err != nil {
 				p.spaceErr = err
 				return
 			}
 			index.repair = p.orderRepair
 			p.space = newSpace(embedder, index, p.Bus, p.Logger)
+			p.used.Store(p.space)
 		}
 	})
 	return p.space, p.spaceErr

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,6 +62,8 @@ type Parts struct {
 	once     sync.Once
 	space    *Space
 	spaceErr error
+	used     atomic.Pointer[Space] // the same, for who must not be the first to ask
+	grace    time.Duration         // of the consistency job; 0, but in tests
 }
 
 // CheckAddresses says which address among the settings can't be one, as a [config.ErrInvalid]. It connects to nothing.

@@ -182,8 +182,10 @@ func (s *Space) startIndex(ctx context.Context) error {
 	if known == nil {
 		return nil
 	}
-	err := s.index.Prepare(ctx, known.identity, known.dimension)
-	if errors.Is(err, store.ErrDenied) || err != nil && !errors.Is(err, memory.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	bounded, cancel := context.WithTimeout(ctx, indexStart)
+	defer cancel()
+	err := s.index.Prepare(bounded, known.identity, known.dimension)
+	if errors.Is(err, store.ErrDenied) || err != nil && !errors.Is(err, memory.ErrUnavailable) && bounded.Err() == nil {
 		return err
 	}
 	return nil
