@@ -61,6 +61,9 @@ func (a *app) upCommand() *cobra.Command {
 
 func (a *app) up(ctx context.Context, enginesOnly, ingestOnly bool) (err error) {
 	began := time.Now()
+	if err := service.CheckAddresses(a.cfg); err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
 	logger := service.NewLogger(a.cfg, a.stderr)
 	engines, err := a.startEngines(ctx, logger)
 	if err != nil {

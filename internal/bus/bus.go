@@ -71,6 +71,33 @@ type Conn struct {
 	open map[string]jetstream.KeyValue // by bucket; guarded by mu
 }
 
+// CheckURL says what is wrong with a URL, or a list of them, as an [ErrAddress]
+// that shows no password.
+func CheckURL(list string) error {
+	for part := range strings.SplitSeq(list, ",") {
+		part = strings.TrimSpace(part)
+		if !strings.Contains(part, "://") {
+			part = "nats://" + part
+		}
+		u, err := url.Parse(part)
+		if parse := (*url.Error)(nil); errors.As(err, &parse) { // its text may hold a password
+			return fmt.Errorf("%w (want nats://host:port): %w", ErrAddress, parse.Err)
+		}
+		if !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return fmt.Errorf("%w: it begins with %s://, but must begin with nats://, tls://, ws:// or wss://", ErrAddress, u.Scheme)
+		}
+		if host := u.Hostname(); host == "" || strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "[") {
+			return fmt.Errorf("%w: it has no host (want nats://host:port)", ErrAddress)
+		}
+		if port := u.Port(); port != "" {
+			if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+				return fmt.Errorf("%w: it has port %s, which must be from 1 to 65535", ErrAddress, port)
+			}
+		}
+	}
+	return nil
+}
+
 // Connect connects to NATS. While no server answers it tries again, with a log
 // line each time, until ctx ends; the error is [ErrUnavailable] then. What time
 // does not heal is returned at once: [ErrAddress], [ErrStranger] when something
@@ -87,6 +114,9 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	if o.Waiting == nil {
 		o.Waiting = func(error) {}
+	}
+	if err := CheckURL(o.URL); err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	address := redact(o.URL)
 	opts := append([]nats.Option{
@@ -112,9 +142,6 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		nc, err := nats.Connect(o.URL, opts...)
 		if err == nil {
 			return open(nc, address, o)
-		}
-		if parse := (*url.Error)(nil); errors.As(err, &parse) { // its text may hold a password
-			return nil, fmt.Errorf("%w (want nats://host:port): %w", ErrAddress, parse.Err)
 		}
 		if why := refusal(ctx, o.URL, err); why != nil {
 			return nil, fmt.Errorf("connect to NATS at %s: %w", address, why)

@@ -107,6 +107,10 @@ func TestWhatIsRefused(t *testing.T) {
 		{"no JetStream", of(noStream, ""), bus.ErrNoJetStream, "-js"},
 		{"too old", "nats://" + greeter(t, `INFO {"server_id":"A","version":"2.9.25","proto":1,"headers":true,"max_payload":1048576}`), bus.ErrVersion, "2.9.25"},
 		{"malformed", "nats://us:hush@a b", bus.ErrAddress, "nats://host:port"},
+		{"another scheme", "http://us:hush@127.0.0.1:4222", bus.ErrAddress, "http://"},
+		{"no host", "nats://us:hush@:4222", bus.ErrAddress, "no host"},
+		{"no such port", "nats://127.0.0.1:4222,nats://us:hush@127.0.0.1:99999", bus.ErrAddress, "99999"},
+		{"no address", "::::", bus.ErrAddress, "nats://host:port"},
 		{"TLS where there is none", "tls://" + noStream.Addr().String(), bus.ErrAddress, "TLS"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

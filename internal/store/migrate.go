@@ -221,6 +221,15 @@ func syncInsert(ctx context.Context) context.Context {
 	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
 }
 
+// CheckSchema says whether this program can use the database: [ErrSchemaNewer] and [ErrSchemaChanged] when it can't, nil
+// when it can, if need be after [ClickHouse.Migrate]. It changes nothing.
+func (c *ClickHouse) CheckSchema(ctx context.Context) error {
+	if err := c.checkSchema(ctx); err != nil && !errors.Is(err, ErrSchemaOlder) {
+		return err
+	}
+	return nil
+}
+
 // checkSchema compares the database with the migrations of package schema.
 func (c *ClickHouse) checkSchema(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, readyTimeout)

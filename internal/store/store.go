@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -142,7 +144,36 @@ func parseURL(raw string) (*clickhouse.Options, error) {
 		}
 		return nil, fmt.Errorf("%w: the URL of ClickHouse cannot be read: %s", ErrOptions, err.Error())
 	}
+	for i, address := range parsed.Addr {
+		if parsed.Addr[i], err = withPort(address, scheme, parsed.TLS != nil); err != nil {
+			return nil, err
+		}
+	}
 	return parsed, nil
+}
+
+// withPort adds the port that ClickHouse has for a scheme where an address names none.
+func withPort(address, scheme string, secure bool) (string, error) {
+	u, err := url.Parse("//" + address)
+	if err != nil || u.Hostname() == "" {
+		return "", fmt.Errorf("%w: the URL of ClickHouse has no host: want one such as http://127.0.0.1:8123", ErrOptions)
+	}
+	port := u.Port()
+	switch native := scheme == "clickhouse" || scheme == "tcp"; {
+	case port != "":
+	case native && secure:
+		port = "9440"
+	case native:
+		port = "9000"
+	case secure:
+		port = "8443"
+	default:
+		port = "8123"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("%w: the URL of ClickHouse has port %s: it must be from 1 to 65535", ErrOptions, port)
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
 // Database is the name of the database in use.
