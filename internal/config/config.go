@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -51,6 +52,11 @@ type Config struct {
 	NATSURL       string `env:"HINDSIGHT_NATS_URL" key:"nats.url" secret:"url" help:"NATS server to use instead of the embedded one"`
 	ClickHouseURL string `env:"HINDSIGHT_CLICKHOUSE_URL" key:"clickhouse.url" secret:"url" help:"ClickHouse server to use instead of the embedded one, http(s):// or clickhouse://"`
 	Database      string `env:"HINDSIGHT_CLICKHOUSE_DATABASE" key:"clickhouse.database" default:"hindsight" form:"database" help:"ClickHouse database that holds everything"`
+
+	MilvusAddr   string `env:"HINDSIGHT_MILVUS_ADDR" key:"milvus.addr" form:"hostport" help:"Milvus server that holds the vector index, host:port; empty: the index is in ClickHouse"`
+	MilvusToken  string `env:"HINDSIGHT_MILVUS_TOKEN" key:"milvus.token" secret:"key" help:"how to log in to Milvus: user:password, or an API key"`
+	MilvusTLS    string `env:"HINDSIGHT_MILVUS_TLS" key:"milvus.tls" default:"off" form:"on|off" help:"whether the connection to Milvus is encrypted"`
+	MilvusPrefix string `env:"HINDSIGHT_MILVUS_PREFIX" key:"milvus.prefix" default:"hindsight" form:"database" help:"what the names of our collections in Milvus begin with, so that several installations can share a server"`
 
 	EnginesDir  string `env:"HINDSIGHT_ENGINES_DIR" key:"engines.dir" form:"path" help:"folder with the engine libraries that 'make setup' fetched; empty looks for .engines"`
 	ChDBLibrary string `env:"HINDSIGHT_CHDB_LIBRARY" key:"engines.chdb_library" form:"path" help:"libchdb.so itself, instead of looking for it"`
@@ -304,6 +310,14 @@ func checkForm(form, value string) string {
 	case "database":
 		if strings.Trim(value, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || value == "" || value == "default" {
 			return "it must be of a-z, 0-9 and _, and not 'default'"
+		}
+	case "hostport":
+		if value == "" {
+			return ""
+		}
+		host, port, err := net.SplitHostPort(value)
+		if n, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil || n == 0 || host == "" || strings.ContainsAny(host, "/@ ") {
+			return "it must be host:port such as 127.0.0.1:19530, without a scheme and without a user"
 		}
 	case "schedule":
 		if _, err := cron.ParseStandard(value); err != nil {

@@ -394,3 +394,27 @@ func FuzzSettingsFile(f *testing.F) {
 		}
 	})
 }
+
+func TestMilvusAddress(t *testing.T) {
+	t.Parallel()
+	for value, ok := range map[string]bool{
+		"127.0.0.1:19530": true, "milvus:19530": true, "[::1]:19530": true,
+		"milvus": false, ":19530": false, "milvus:0": false, "milvus:99999": false, "milvus:port": false,
+		"http://milvus:19530": false, "root:Milvus@milvus:19530": false, "milvus:19530/db": false,
+	} {
+		c, err := load(t, environment{"HINDSIGHT_MILVUS_ADDR": value})
+		if ok && (err != nil || c.MilvusAddr != value) {
+			t.Errorf("%s: %v", value, err)
+		}
+		if !ok && (!errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), "127.0.0.1:19530")) {
+			t.Errorf("%s: %v, want what it must be like", value, err)
+		}
+	}
+	c, err := load(t, environment{"HINDSIGHT_MILVUS_ADDR": "milvus:19530", "HINDSIGHT_MILVUS_TOKEN": "root:Milvus", "HINDSIGHT_MILVUS_TLS": "on"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := setting(t, c, "HINDSIGHT_MILVUS_TOKEN"); s.Value != "***" || c.MilvusToken != "root:Milvus" || c.MilvusTLS != "on" {
+		t.Errorf("the token is shown as %q", s.Value)
+	}
+}
