@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,8 +97,11 @@ func (c *containers) run(ctx context.Context, env []string, stdin string, words 
 	return out.String(), nil
 }
 
+// inContainer finds the words of a documented command line that runs in a container.
+var inContainer = regexp.MustCompile(`^docker (?:compose run --rm (?:-T )?|exec (?:-i )?hindsight )hindsight (.+)$`)
+
 // TestServicesOfCompose runs the four services beside each other on the NATS of deploy/nats.conf, asks each as its
-// container's health check does, and uses them as docs/operate.md says: a first import, a token, a caller.
+// container's health check does, and uses them by every command of docs/operate.md that runs in a container: a first import, a token for a caller.
 func TestServicesOfCompose(t *testing.T) { //nolint:tparallel // It sets variables.
 	password := passwords()["HINDSIGHT_NATS_PASSWORD"]
 	natsURL, err := url.Parse(natsServer(t, password).ClientURL())
@@ -143,19 +147,37 @@ func TestServicesOfCompose(t *testing.T) { //nolint:tparallel // It sets variabl
 	}
 
 	env := c.environment(tool, map[string]string{"HINDSIGHT_MCP_PORT": mcpPort})
-	runs, err := os.ReadFile("../examples/shop.jsonl")
-	if err != nil {
-		t.Fatal(err)
+	token, ran := "", 0
+	for _, line := range documented(t) {
+		m := inContainer.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		words, file, fromFile := strings.Cut(m[1], " < ")
+		var stdin []byte
+		if fromFile {
+			if stdin, err = os.ReadFile("../" + file); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		out, err := c.run(t.Context(), env, string(stdin), append([]string{tool}, strings.Fields(words)...)...)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if strings.HasPrefix(words, "token create") {
+			token = out
+		}
+		ran++
 	}
-	if _, err := c.run(t.Context(), env, string(runs), "hindsight", "import", "--wait", "-"); err != nil {
-		t.Fatal(err)
+	if ran < 5 {
+		t.Errorf("only %d documented commands were run", ran)
 	}
 	if items, err := c.run(t.Context(), env, "", "hindsight", "memories", "--json"); err != nil || len(items) < 100 {
 		t.Errorf("nothing was learnt: %s, %v", items, err)
 	}
-	token, err := c.run(t.Context(), env, "", "hindsight", "token", "create", "--namespace", "default", "--scope", "write")
-	if err != nil {
-		t.Fatal(err)
+	// In its container the command line has no folder that it can write.
+	if findings, err := c.run(t.Context(), env, "", "hindsight", "doctor"); err != nil || strings.Count(findings, "not needed") != 2 {
+		t.Errorf("the doctor says %s, %v", findings, err)
 	}
 	for secret, want := range map[string]int{"": http.StatusUnauthorized, strings.TrimSpace(token): http.StatusOK} {
 		if got := initialize(t, "http://127.0.0.1:"+mcpPort+"/mcp", secret); got != want {

@@ -145,6 +145,9 @@ func (a *app) checkLibrary() finding {
 }
 
 func (a *app) checkDataDir() finding {
+	if a.cfg.NATSURL != "" && a.cfg.ClickHouseURL != "" {
+		return finding{Check: "data", Result: checkOK, Detail: "not needed: NATS and ClickHouse are servers"}
+	}
 	dir := a.cfg.DataDir
 	for { // Before the first start the folder is not there; what counts is the nearest one above.
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
