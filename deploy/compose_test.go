@@ -123,6 +123,9 @@ var notForContainers = map[string]string{
 	"HINDSIGHT_MCP_PORT":              "the port of this machine",
 	"HINDSIGHT_HEALTH_PORT":           "each container has its own",
 	"HINDSIGHT_NATS_REPLICAS":         "there is one NATS",
+	"HINDSIGHT_MILVUS_TOKEN":          "its Milvus has no users",
+	"HINDSIGHT_MILVUS_TLS":            "its Milvus is in a network of its own",
+	"HINDSIGHT_MILVUS_PREFIX":         "its Milvus serves nobody else",
 	"HINDSIGHT_MCP_URL":               "the command line's",
 	"HINDSIGHT_TOKEN":                 "the command line's",
 }
@@ -152,8 +155,8 @@ func TestSettingsOfTheServices(t *testing.T) {
 			t.Errorf("%s does not take its settings: %v", name, err)
 			continue
 		}
-		if cfg.Bind != "0.0.0.0" || cfg.Database != "hindsight" || cfg.LLMBaseURL != "" {
-			t.Errorf("%s: bind %q, database %q, model %q", name, cfg.Bind, cfg.Database, cfg.LLMBaseURL)
+		if cfg.Bind != "0.0.0.0" || cfg.Database != "hindsight" || cfg.MilvusAddr != "milvus:19530" || cfg.LLMBaseURL != "" {
+			t.Errorf("%s: bind %q, database %q, Milvus %q, model %q", name, cfg.Bind, cfg.Database, cfg.MilvusAddr, cfg.LLMBaseURL)
 		}
 		for address, want := range map[string][3]string{
 			cfg.NATSAddress():       {"nats", "nats:4222", passwords()["HINDSIGHT_NATS_PASSWORD"]},

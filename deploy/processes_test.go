@@ -102,7 +102,7 @@ var inContainer = regexp.MustCompile(`^docker (?:compose run --rm (?:-T )?|exec 
 
 // TestServicesOfCompose runs the four services beside each other on the NATS of deploy/nats.conf, asks each as its
 // container's health check does, and uses them by every command of docs/operate.md that runs in a container: a first import, a token for a caller.
-func TestServicesOfCompose(t *testing.T) { //nolint:tparallel // It sets variables.
+func TestServicesOfCompose(t *testing.T) {
 	password := passwords()["HINDSIGHT_NATS_PASSWORD"]
 	natsURL, err := url.Parse(natsServer(t, password).ClientURL())
 	if err != nil {

@@ -91,7 +91,7 @@ func withPassword(srv *server.Server, password string) string {
 
 // TestNATSConfiguration runs the server on its file: all streams fit, the largest event passes, strangers don't, and what
 // the container's health check asks answers.
-func TestNATSConfiguration(t *testing.T) { //nolint:tparallel // It sets variables.
+func TestNATSConfiguration(t *testing.T) {
 	const password = "31415926535"
 	srv := natsServer(t, password)
 	conn, err := bus.Connect(t.Context(), bus.Options{URL: withPassword(srv, password), Name: "test"})
@@ -126,7 +126,7 @@ func TestNATSConfiguration(t *testing.T) { //nolint:tparallel // It sets variabl
 }
 
 // TestNATSPasswords are texts that the server's grammar would take for something else: numbers, sizes, times, a truth.
-func TestNATSPasswords(t *testing.T) { //nolint:tparallel // It sets variables.
+func TestNATSPasswords(t *testing.T) {
 	for _, password := range []string{"12345678", "0777", "1e9", "10k", "10MB", "true", "2026-01-01", "0xff", "f00d", "a-b_c"} {
 		t.Run(password, func(t *testing.T) {
 			srv := natsServer(t, password)
