@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -196,7 +197,7 @@ func TestBatchesHoldAGoalOnce(t *testing.T) {
 	t.Parallel()
 	var runs []*recordedRun
 	for i, goal := range []string{"a", "b", "a", "c", "d", "e", "", ""} {
-		runs = append(runs, played(fmt.Sprint(i), goal, events.StatusSuccess))
+		runs = append(runs, played(strconv.Itoa(i), goal, events.StatusSuccess))
 	}
 	var got []string
 	for _, batch := range batches(runs, 3) {
@@ -298,7 +299,7 @@ func TestAnInterruptedLogGoesOn(t *testing.T) {
 // TestTheDataAllow counts real runs: the ceilings are those of the data, whatever is served.
 func TestTheDataAllow(t *testing.T) {
 	t.Parallel()
-	dir := os.Getenv("HINDSIGHT_TEST_DATA") //nolint:forbidigo // tests may ask where the data are
+	dir := os.Getenv("HINDSIGHT_TEST_DATA")
 	if dir == "" {
 		t.Skip("HINDSIGHT_TEST_DATA names no folder with recorded runs")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
+	"github.com/hindsight-memory/hindsight/internal/recall"
 )
 
 const (
@@ -105,6 +106,13 @@ func (s *replayScorer) run(r *recordedRun, batch, decile int) {
 		tokens += c.Tokens
 		s.count("tokens_calls", split, 0, c.Tokens)
 	}
+	texts := 0
+	for _, answer := range a.all() {
+		for _, item := range answer.Items {
+			texts += recall.EstimateTokens(item.Text)
+		}
+	}
+	s.count("tokens_texts", split, 0, texts)
 	s.count("tokens", split, decile, tokens)
 	s.count("tasks_in_curve", split, decile, 1)
 	s.figures["tokens_task_max"] = max(s.figures["tokens_task_max"], float64(tokens))
@@ -459,6 +467,8 @@ func (s *replayScorer) precision(r *recordedRun, a runAnswers, d silentState, sp
 			case !call.failed() && s.aboutErrors(item):
 				s.example("false warning", "%s line %d call %d: %s %s worked; before it was served: %s", r.path, r.line, i+1, call.tool,
 					events.CutText(string(call.parameters), 200), told([]servedItem{item}))
+			case !s.aboutErrors(item):
+				s.example("matched nothing", "%s line %d call %d: %s; the run ended %s; before the call was served: %s", r.path, r.line, i+1, call.tool, r.status, told([]servedItem{item}))
 			}
 		}
 		if len(answer.Items) > 0 {
@@ -515,6 +525,7 @@ func (s *replayScorer) shares() {
 	share("tokens_per_task", "tokens", "tasks")
 	share("tokens_start_per_task", "tokens_start", "tasks")
 	share("tokens_calls_per_task", "tokens_calls", "tasks")
+	share("tokens_texts_per_task", "tokens_texts", "tasks")
 	share("start_precision", "start_items_tool_occurs", "start_items")
 	share("start_matched_share", "start_items_matched", "start_items")
 	share("check_precision_about_errors", "check_items_matched_error", "check_items_about_errors")
