@@ -19,7 +19,9 @@ func (a *app) evalCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.evalReplayCommand())
+	cmd.AddCommand(
+		a.evalReplayCommand(), a.evalSituationsCommand(), a.evalMergeCommand(), a.evalReflectionCommand(), a.evalRecallCommand(), a.evalEmbeddingsCommand(),
+	)
 	return cmd
 }
 

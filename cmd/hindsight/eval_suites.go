@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hindsight-memory/hindsight/internal/evaluate"
+	"github.com/hindsight-memory/hindsight/internal/service"
+)
+
+// suite are the flags that the suites have in common.
+type suite struct {
+	cache     string
+	failUnder []string
+}
+
+// flags adds those of every suite.
+func (s *suite) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&s.failUnder, "fail-under", nil, "exit with 1 when a figure is lower, such as accuracy=0.9; may be given several times")
+}
+
+// vectorFlags adds those of a suite that embeds texts itself.
+func (s *suite) vectorFlags(cmd *cobra.Command) {
+	s.flags(cmd)
+	cmd.Flags().StringVar(&s.cache, "cache", "", "folder that keeps vectors for the next run (default: eval in HINDSIGHT_DATA_DIR; none: keep nothing)")
+}
+
+// bound is the least that a figure may be.
+type bound struct {
+	figure string
+	least  float64
+}
+
+func (s *suite) bounds() ([]bound, error) {
+	var out []bound
+	for _, text := range s.failUnder {
+		name, number, is := strings.Cut(text, "=")
+		least, err := strconv.ParseFloat(number, 64)
+		if !is || name == "" || err != nil {
+			return nil, fmt.Errorf("%w: --fail-under %q: it must be a figure and a number, such as hit5=0.8", errUsage, text)
+		}
+		out = append(out, bound{name, least})
+	}
+	return out, nil
+}
+
+// finish prints a report, and fails when a figure is lower than it may be.
+func (a *app) finish(report evaluate.Report, bounds []bound) error {
+	if !a.json {
+		a.printf("eval %s (seed %d)\n", report.Suite, report.Seed)
+	}
+	if err := a.printReport(report); err != nil {
+		return err
+	}
+	if !a.json {
+		for _, example := range report.Examples {
+			a.printf("\n%s\n", example)
+		}
+	}
+	var low []error
+	for _, b := range bounds {
+		switch figure, is := report.Figures[b.figure]; {
+		case !is:
+			low = append(low, fmt.Errorf("%w: --fail-under: there is no figure %q in this report", errUsage, b.figure))
+		case figure < b.least:
+			low = append(low, fmt.Errorf("%s is %.3f, under %.3f", b.figure, figure, b.least))
+		}
+	}
+	return errors.Join(low...)
+}
+
+// runSuite runs a suite whose bounds are understood, and prints its report.
+func (a *app) runSuite(name string, s *suite, run func() (evaluate.Report, error)) error {
+	bounds, err := s.bounds()
+	if err != nil {
+		return err
+	}
+	report, err := run()
+	if err != nil {
+		return fmt.Errorf("eval %s: %w", name, err)
+	}
+	return a.finish(report, bounds)
+}
+
+// withVectors runs a suite that compares texts by the configured embedding model.
+func (a *app) withVectors(ctx context.Context, s *suite, measure func(v *evaluate.Vectors) (evaluate.Report, error)) (report evaluate.Report, err error) {
+	embedder, err := service.NewEmbedder(a.cfg, service.NewLogger(a.cfg, a.stderr))
+	if err != nil {
+		return report, fmt.Errorf("set up the embedding model: %w", err)
+	}
+	if embedder == nil {
+		return report, errors.New("there is no embedding model to measure: run 'make setup', or set HINDSIGHT_EMBEDDING_BASE_URL and EMBEDDING_MODEL")
+	}
+	defer func() { err = errors.Join(err, embedder.Close()) }()
+	dir := s.cache
+	switch dir {
+	case "":
+		dir = filepath.Join(a.cfg.DataDir, "eval")
+	case "none":
+		dir = ""
+	}
+	vectors, err := evaluate.OpenVectors(ctx, embedder, dir)
+	if err != nil {
+		return report, fmt.Errorf("set up the embedding model: %w", err)
+	}
+	return measure(vectors)
+}
+
+// vectorSuite is a command for one file that needs nothing but the embedding model.
+func (a *app) vectorSuite(name, use, short, long, example string, measure func(ctx context.Context, path string, v *evaluate.Vectors) (evaluate.Report, error)) *cobra.Command {
+	var s suite
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSuite(name, &s, func() (evaluate.Report, error) {
+				return a.withVectors(cmd.Context(), &s, func(v *evaluate.Vectors) (evaluate.Report, error) {
+					return measure(cmd.Context(), args[0], v)
+				})
+			})
+		},
+	}
+	s.vectorFlags(cmd)
+	return cmd
+}
+
+func (a *app) evalSituationsCommand() *cobra.Command {
+	return a.vectorSuite("situations", "situations FILE", "Are decisions of one kind nearer to each other than to what only looks like them?",
+		"Reads lines {anchor, same, decoy}, each {task_type, input_summary, available_tools, tool_selected, parameters}, and compares\n"+
+			"what the product would embed of them. Nothing has to run. It says how near texts are, not what a recall would show.",
+		"  hindsight eval situations situations.jsonl\n  hindsight eval situations --json --fail-under accuracy=0.9 situations.jsonl", evaluate.Situations)
+}
+
+func (a *app) evalMergeCommand() *cobra.Command {
+	return a.vectorSuite("merge", "merge FILE", "Are lessons merged that say the same, and no others?",
+		"Reads lines {a, b, same}, each side {tool, error_type, error_message, lesson, applies_when}, and asks the decision by which\n"+
+			"the consolidator merges lessons. Nothing has to run. false_merges are what harms: a lesson that disappears behind another.",
+		"  hindsight eval merge merge.jsonl\n  hindsight eval merge --json --fail-under precision=0.95 merge.jsonl", evaluate.Merge)
+}
+
+func (a *app) evalEmbeddingsCommand() *cobra.Command {
+	return a.vectorSuite("embeddings", "embeddings FILE", "At which place does the embedding model put the text that answers a question?",
+		"Reads a JSON object {docs: [text], queries: [[text, number of the document that answers it]]} and ranks all documents for\n"+
+			"each question, in each language and across languages. Nothing has to run.",
+		"  hindsight eval embeddings questions.json", evaluate.Embeddings)
+}
+
+func (a *app) evalReflectionCommand() *cobra.Command {
+	var s suite
+	cmd := &cobra.Command{
+		Use: "reflection FILE…", Short: "Do the decisions kept of failed runs include what people call the root cause?",
+		Long: "Reads runs of the trajectory format of which some have labels.human (failures with step_number and failure_category, and\n" +
+			"root_cause). The program reflects all of them without the labels, in a folder of its own; then what it kept is compared\n" +
+			"with them. The ceiling is the share of root causes that are near a call at all: only calls are kept.",
+		Example: "  hindsight eval reflection labelled.jsonl.gz", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSuite("reflection", &s, func() (evaluate.Report, error) {
+				product, err := a.product("none")
+				if err != nil {
+					return evaluate.Report{}, err
+				}
+				return evaluate.ReflectionLabels(cmd.Context(), evaluate.ReflectionOptions{ProductOptions: product, Files: args})
+			})
+		},
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+// product says how to start this program for a suite.
+func (a *app) product(embedder string) (evaluate.ProductOptions, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return evaluate.ProductOptions{}, fmt.Errorf("find this program: %w", err)
+	}
+	return evaluate.ProductOptions{Executable: executable, Embedder: embedder, Logger: service.NewLogger(a.cfg, a.stderr)}, nil
+}
+
+func (a *app) evalRecallCommand() *cobra.Command {
+	var s suite
+	cmd := &cobra.Command{
+		Use: "recall FILE.yaml", Short: "Does a running installation show what is expected for a list of questions?",
+		Long: "Reads a YAML list of {namespace, question, task_type, expect, not_expect}: what the answer should show, and what not, by id\n" +
+			"or by a piece of text. It asks the configured installation, which must be running, as an agent would, and says for what is\n" +
+			"missing whether it was not found, too unlike, cut or held back. The questions are not recorded as recalls.\n\n" +
+			"It exits with 0 whatever the figures are, unless --fail-under says otherwise.",
+		Example: "  hindsight eval recall questions.yaml\n  hindsight eval recall --fail-under hit5=0.8 --json questions.yaml", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSuite("recall", &s, func() (evaluate.Report, error) { return a.evalRecall(cmd.Context(), args[0]) })
+		},
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+func (a *app) evalRecall(ctx context.Context, path string) (report evaluate.Report, err error) {
+	parts, err := a.openParts(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	asked, err := parts.Unrecorded(ctx)
+	if err != nil {
+		return report, fmt.Errorf("open recall: %w", err)
+	}
+	return evaluate.Questions(ctx, path, asked, parts.Store)
+}
