@@ -54,8 +54,8 @@ type Reconciler struct {
 	// Model is the identity of the embedding model, and Embed makes its vectors.
 	Model string
 	Embed func(ctx context.Context, texts []string) ([][]float32, error)
-	// Rewrite writes every entry again, whatever the index says it holds.
-	Rewrite bool
+	// Rewrite writes every entry again, whatever the index says it holds. DryRun only counts.
+	Rewrite, DryRun bool
 	// Grace is how long after its last version an item is left alone, since its writer is about to do the same; one without a
 	// vector for 30 times as long. MaxEmbedded bounds what is embedded; 0 does not.
 	Grace       time.Duration
@@ -184,6 +184,10 @@ func (x *reconciling) write(ctx context.Context, items []indexed) error {
 	if len(items) == 0 {
 		return nil
 	}
+	if x.DryRun {
+		x.count(items)
+		return nil
+	}
 	ids := make([]string, len(items))
 	for k, i := range items {
 		ids[k] = i.entry.ID
@@ -273,6 +277,12 @@ func (x *reconciling) upsert(ctx context.Context, items []indexed) error {
 	if err := x.Index.Upsert(ctx, memory.Stamped(entries)); err != nil {
 		return fmt.Errorf("index %d items: %w", len(entries), err)
 	}
+	x.count(items)
+	return nil
+}
+
+// count tells of items that are in the index now, and were not or not so.
+func (x *reconciling) count(items []indexed) {
 	for _, i := range items {
 		if i.missing {
 			x.repairs.Missing++
@@ -281,7 +291,6 @@ func (x *reconciling) upsert(ctx context.Context, items []indexed) error {
 		}
 	}
 	x.tell()
-	return nil
 }
 
 // strange looks again at the entries that no item was found for. Whatever the record has of them by now is left to its
@@ -312,8 +321,10 @@ func (x *reconciling) remove(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := x.Index.Delete(ctx, x.namespace, ids); err != nil {
-		return fmt.Errorf("take %d items out of the index: %w", len(ids), err)
+	if !x.DryRun {
+		if err := x.Index.Delete(ctx, x.namespace, ids); err != nil {
+			return fmt.Errorf("take %d items out of the index: %w", len(ids), err)
+		}
 	}
 	x.repairs.Surplus += len(ids)
 	x.tell()

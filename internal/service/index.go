@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
+	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
 // Patience with a vector index. The record is never waited for here: whatever an index does not take or give is repaired,
@@ -41,6 +42,7 @@ const (
 // [memory.ErrUnavailable] for all that may pass. It must be closed; it is safe for concurrent use.
 type index struct {
 	inner  memory.VectorIndex
+	end    func() error // closes it
 	logger *slog.Logger
 	// settle is how long it must have been back before what it missed is repaired: longer than the grace of those who
 	// write, so that all of it is found at once.
@@ -66,9 +68,9 @@ type index struct {
 
 var _ memory.VectorIndex = (*index)(nil)
 
-func newIndex(inner memory.VectorIndex, settle time.Duration, registerer prometheus.Registerer, logger *slog.Logger) (*index, error) {
+func newIndex(inner memory.VectorIndex, end func() error, settle time.Duration, registerer prometheus.Registerer, logger *slog.Logger) (*index, error) {
 	x := &index{
-		inner: inner, logger: logger, settle: settle, preparing: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		inner: inner, end: end, logger: logger, settle: settle, preparing: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hindsight_index_deferred_total", Help: "Entries that were not written because the vector index was away; the consistency job writes them once it is back.",
 		}),
@@ -90,6 +92,31 @@ func newIndex(inner memory.VectorIndex, settle time.Duration, registerer prometh
 	return x, nil
 }
 
+// openIndex makes the index that the settings name: one in Milvus, or else in ClickHouse. It connects to nothing. close
+// ends its own connection, if it has one.
+func (p *Parts) openIndex() (inner memory.VectorIndex, closeIndex func() error, err error) {
+	if p.Config.MilvusAddr == "" {
+		return store.NewVectors(p.Store), func() error { return nil }, nil
+	}
+	milvus, err := store.OpenMilvus(store.MilvusOptions{
+		Address: p.Config.MilvusAddr, Token: p.Config.MilvusToken, TLS: p.Config.MilvusTLS == "on", Prefix: p.Config.MilvusPrefix,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("set up the vector index in Milvus (HINDSIGHT_MILVUS_ADDR): %w", err)
+	}
+	return milvus, milvus.Close, nil
+}
+
+// ping asks a server of its own whether it is the right one, without a model.
+func (x *index) ping(ctx context.Context) error {
+	if server, is := x.inner.(interface {
+		Ping(ctx context.Context) error
+	}); is {
+		return server.Ping(ctx) //nolint:wrapcheck // It says who answers and what to do.
+	}
+	return nil
+}
+
 // use says which model's vectors are searched from now on. The collection is made ready in the background.
 func (x *index) use(model string, dimension int) {
 	x.mu.Lock()
@@ -106,8 +133,8 @@ func (x *index) use(model string, dimension int) {
 	x.wake()
 }
 
-// close ends the watcher.
-func (x *index) close() {
+// close ends the watcher and the connection.
+func (x *index) close() error {
 	x.mu.Lock()
 	stop := x.stop
 	x.mu.Unlock()
@@ -115,6 +142,7 @@ func (x *index) close() {
 		stop()
 	}
 	x.watcher.Wait()
+	return x.end()
 }
 
 // wake makes the watcher look at once.

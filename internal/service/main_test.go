@@ -22,12 +22,17 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 	"github.com/hindsight-memory/hindsight/internal/service"
+	"github.com/hindsight-memory/hindsight/internal/store/milvustest"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if err := enginetest.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared engine:", err)
+		code = 1
+	}
+	if err := milvustest.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the shared Milvus:", err)
 		code = 1
 	}
 	http.DefaultClient.CloseIdleConnections()

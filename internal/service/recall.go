@@ -8,7 +8,6 @@ import (
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/consolidate"
 	"github.com/hindsight-memory/hindsight/internal/recall"
-	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
 // Reader answers questions and takes note of what was served. It must be closed.
@@ -59,24 +58,27 @@ func (r recorded) Record(e events.Event) error {
 
 // Space is the vector space of the parts, made at the first call; nil when the settings ask for none.
 func (p *Parts) Space() (*Space, error) {
-	p.once.Do(func() {
-		embedder, err := newEmbedder(p.Config, p.engineSetting, p.Logger)
-		if err != nil {
-			p.spaceErr = err
-			return
-		}
-		if embedder != nil {
-			index, err := newIndex(store.NewVectors(p.Store), settleFactor*consolidate.DefaultGrace, p.Registry, p.Logger)
-			if err != nil {
-				p.spaceErr = err
-				return
-			}
-			index.repair = p.orderRepair
-			p.space = newSpace(embedder, index, p.Bus, p.Logger)
-			p.used.Store(p.space)
-		}
-	})
+	p.once.Do(func() { p.space, p.spaceErr = p.newSpace() })
 	return p.space, p.spaceErr
+}
+
+func (p *Parts) newSpace() (*Space, error) {
+	embedder, err := newEmbedder(p.Config, p.engineSetting, p.Logger)
+	if err != nil || embedder == nil {
+		return nil, err
+	}
+	inner, end, err := p.openIndex()
+	if err != nil {
+		return nil, err
+	}
+	index, err := newIndex(inner, end, settleFactor*consolidate.DefaultGrace, p.Registry, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	index.repair = p.orderRepair
+	space := newSpace(embedder, index, p.Bus, p.Logger)
+	p.used.Store(space)
+	return space, nil
 }
 
 // engineSetting answers for the setting that says where the engine libraries are.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -88,4 +89,44 @@ func (s *Space) open(ctx context.Context) (identity string, err error) {
 		return "", fmt.Errorf("prepare the vector index: %w", err)
 	}
 	return identity, nil
+}
+
+// IndexState says how the vector index stands beside the record.
+type IndexState struct {
+	// Model is the identity of the embedding model whose vectors it holds.
+	Model string
+	// Items are those that it should hold; Missing, Stale and Surplus are what the next consistency job would put right.
+	Items, Missing, Stale, Surplus int
+}
+
+// CheckIndex compares the vector index with the record and changes nothing. Items that were written a moment ago are
+// left out. The error may be [embed.ErrNone], or [memory.ErrUnavailable] when the model or the index does not answer.
+func (p *Parts) CheckIndex(ctx context.Context) (IndexState, error) {
+	var state IndexState
+	space, err := p.Space()
+	if err != nil {
+		return state, err
+	}
+	known, err := space.prepare(ctx)
+	if err != nil {
+		return state, err
+	}
+	state.Model = known.identity
+	if err := space.index.Prepare(ctx, known.identity, known.dimension); err != nil {
+		return state, err
+	}
+	namespaces, err := p.Store.Namespaces(ctx)
+	if err != nil {
+		return state, fmt.Errorf("list namespaces: %w", err)
+	}
+	for _, namespace := range namespaces {
+		found, err := consolidate.Reconciler{
+			Record: p.Store, Index: space.index, Model: known.identity, DryRun: true, Grace: cmp.Or(p.grace, consolidate.DefaultGrace), Clock: time.Now,
+		}.Reconcile(ctx, namespace)
+		if err != nil {
+			return state, fmt.Errorf("compare the index with namespace %s: %w", namespace, err)
+		}
+		state.Items, state.Missing, state.Stale, state.Surplus = state.Items+found.Checked, state.Missing+found.Missing, state.Stale+found.Stale, state.Surplus+found.Surplus
+	}
+	return state, nil
 }

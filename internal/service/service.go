@@ -224,7 +224,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 // Close ends the connections.
 func (p *Parts) Close() error {
 	if p.space != nil {
-		p.space.index.close()
+		if err := p.space.index.close(); err != nil {
+			p.Logger.Warn("the vector index did not end cleanly", "error", err)
+		}
 		if err := p.space.embedder.Close(); err != nil {
 			p.Logger.Warn("the embedding model did not end cleanly", "error", err)
 		}

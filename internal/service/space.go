@@ -166,27 +166,26 @@ func (s *Space) Start(ctx context.Context) error {
 		return nil //nolint:nilerr // There is nothing to make ready, or nobody to do it for.
 	case errors.Is(err, memory.ErrUnavailable):
 		s.logger.Warn("the embedding model does not answer yet; what is learnt waits for it", "error", err)
-		return nil
 	case err != nil:
 		return fmt.Errorf("prepare the embedding model: %w", err)
 	}
 	return s.startIndex(ctx)
 }
 
-// startIndex makes the index ready if the model is. One that is not there yet is no error: it tells so itself.
+// startIndex makes the index ready if the model is. One that is not there yet is no error: it tells so itself. The error
+// is what no waiting heals: a server that is none, too old or does not let us in, or a collection of something else.
 func (s *Space) startIndex(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	known, _ := s.get()
-	if known == nil {
-		return nil
-	}
 	bounded, cancel := context.WithTimeout(ctx, indexStart)
 	defer cancel()
-	err := s.index.Prepare(bounded, known.identity, known.dimension)
+	err := s.index.ping(bounded)
+	if known, _ := s.get(); known != nil && err == nil {
+		err = s.index.Prepare(bounded, known.identity, known.dimension)
+	}
 	if errors.Is(err, store.ErrDenied) || err != nil && !errors.Is(err, memory.ErrUnavailable) && bounded.Err() == nil {
-		return err
+		return fmt.Errorf("start with the vector index: %w", err)
 	}
 	return nil
 }
