@@ -20,12 +20,13 @@ var (
 
 // testedElsewhere are documented commands that this test does not run as they stand, with the test that does.
 var testedElsewhere = map[string]string{
-	"make test":       "this is it",
-	"make lint":       "run by .ci/run",
-	"make fuzz":       "run by .ci/run",
-	"make up":         "TestMakeUp",
-	"hindsight up":    "every test here",
-	"hindsight bench": "TestBenches",
+	"make test":               "this is it",
+	"make lint":               "run by .ci/run",
+	"make fuzz":               "run by .ci/run",
+	"make up":                 "TestMakeUp",
+	"hindsight up":            "every test here",
+	"hindsight bench":         "TestBenches",
+	"hindsight eval simulate": "internal/evaluate/simulate, TestEvalSimulate",
 	"HINDSIGHT_NATS_URL=nats://nats:4222 HINDSIGHT_CLICKHOUSE_URL=http://clickhouse:8123 ingestor": "TestFullStreamIsBackPressure",
 }
 

@@ -22,6 +22,7 @@ func (a *app) evalCommand() *cobra.Command {
 	cmd.AddCommand(
 		a.evalReplayCommand(), a.evalSituationsCommand(), a.evalMergeCommand(), a.evalReflectionCommand(), a.evalRecallCommand(), a.evalEmbeddingsCommand(),
 	)
+	cmd.AddCommand(a.evalSimulateCommand())
 	return cmd
 }
 

@@ -184,7 +184,12 @@ type session struct {
 	product   *product
 	publisher *events.Publisher
 	cells     []*running
+	// spent is where the time went: working on tasks, waiting for what is learnt, consolidating.
+	spent map[string]time.Duration
 }
+
+// took adds what a part of the work has taken since it began.
+func (s *session) took(part string, began time.Time) { s.spent[part] += time.Since(began) }
 
 // together runs cells on a product of their own, in namespaces of their own, one task of each at a time.
 func together(ctx context.Context, o Options, cells []Cell, progress func(task int)) (results []Result, err error) {
@@ -193,7 +198,7 @@ func together(ctx context.Context, o Options, cells []Cell, progress func(task i
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
-	s := &session{o: o, product: p}
+	s := &session{o: o, product: p, spent: map[string]time.Duration{}}
 	if s.publisher, err = events.NewPublisher(p.natsURL, events.PublisherOptions{MaxBlock: time.Minute, Logger: o.Logger}); err != nil { //nolint:contextcheck // It lives until Close.
 		return nil, fmt.Errorf("publish events: %w", err)
 	}
@@ -252,6 +257,8 @@ func together(ctx context.Context, o Options, cells []Cell, progress func(task i
 	for _, r := range s.cells {
 		results = append(results, r.result)
 	}
+	o.Logger.Info("a group of cells is done", "cells", len(cells), "working_seconds", s.spent["work"].Seconds(), "learning_seconds", s.spent["learn"].Seconds(),
+		"consolidating_seconds", s.spent["consolidate"].Seconds())
 	return results, nil
 }
 
@@ -270,6 +277,7 @@ func (s *session) token(ctx context.Context, c Cell) (string, error) {
 
 // round lets every cell do its n-th task, and waits until all of it was learnt.
 func (s *session) round(ctx context.Context, n int) error {
+	began := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.Parallel)
 	wait := make([]published, len(s.cells))
@@ -286,6 +294,8 @@ func (s *session) round(ctx context.Context, n int) error {
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("work on task %d: %w", n+1, err)
 	}
+	s.took("work", began)
+	defer s.took("learn", time.Now())
 	return s.learnt(ctx, wait)
 }
 
@@ -347,6 +357,7 @@ func jobs() []string { return []string{"merge", "induce", "sweep"} }
 
 // consolidate runs the jobs. At first it waits until there is somebody to run them.
 func (s *session) consolidate(ctx context.Context, first bool) error {
+	defer s.took("consolidate", time.Now())
 	for _, job := range jobs() {
 		if first {
 			err := s.product.until(ctx, "the consolidator", func(ctx context.Context) (bool, error) {
