@@ -12,7 +12,7 @@ import (
 )
 
 func vectorFeatures() storetest.VectorFeatures {
-	return storetest.VectorFeatures{WrongDimension: store.ErrDimension, NoNamespace: store.ErrNamespace}
+	return storetest.VectorFeatures{WrongDimension: store.ErrDimension, NoNamespace: store.ErrNamespace, NotPrepared: store.ErrNotPrepared}
 }
 
 func TestVectorIndexConformance(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
@@ -24,14 +27,13 @@ type VectorFeatures struct {
 	WrongDimension error
 	// NoNamespace is the error for a question that names no namespace.
 	NoNamespace error
+	// NotPrepared is the error before [memory.VectorIndex.Prepare].
+	NotPrepared error
+	// Many is how many entries one namespace gets where a server might answer with only a page of them. Default: 17,000.
+	Many int
 }
 
-// vectorModel is the model of a test, so that indexes may share a server.
-func vectorModel(t *testing.T) string { return "Suite/Model v1.0 (é) of " + t.Name() }
-
-// RunVectorIndex checks a vector index. open returns an index for each test, not prepared yet; each test prepares a
-// model of its own.
-func RunVectorIndex(t *testing.T, f VectorFeatures, open func(*testing.T) memory.VectorIndex) {
+func (f VectorFeatures) withDefaults() VectorFeatures {
 	if f.Approximate == 0 {
 		f.Approximate = 1
 	}
@@ -41,10 +43,22 @@ func RunVectorIndex(t *testing.T, f VectorFeatures, open func(*testing.T) memory
 	if f.Dimension == 0 {
 		f.Dimension = 16
 	}
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, VectorFeatures, memory.VectorIndex)
-	}{
+	if f.Many == 0 {
+		f.Many = 17_000
+	}
+	return f
+}
+
+// vectorModel is the model of a test, so that indexes may share a server.
+func vectorModel(t testing.TB) string { return "Suite/Model v1.0 (é) of " + t.Name() }
+
+type vectorCase struct {
+	name string
+	run  func(testing.TB, VectorFeatures, memory.VectorIndex)
+}
+
+func vectorCases() []vectorCase {
+	return []vectorCase{
 		{"NearestFirst", nearestFirst},
 		{"LastEntryCounts", lastEntry},
 		{"DeletedIsGone", deletedEntry},
@@ -54,7 +68,16 @@ func RunVectorIndex(t *testing.T, f VectorFeatures, open func(*testing.T) memory
 		{"WrongDimension", wrongDimension},
 		{"PreparedTwice", preparedTwice},
 		{"NothingAskedNothingDone", noVectors},
-	} {
+		{"OddTexts", oddTexts},
+		{"MoreThanAPage", manyEntries},
+	}
+}
+
+// RunVectorIndex checks a vector index. open returns an index for each test, not prepared yet; each test prepares a
+// model of its own.
+func RunVectorIndex(t *testing.T, f VectorFeatures, open func(*testing.T) memory.VectorIndex) {
+	f = f.withDefaults()
+	for _, test := range vectorCases() {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			index := open(t)
@@ -64,7 +87,58 @@ func RunVectorIndex(t *testing.T, f VectorFeatures, open func(*testing.T) memory
 			test.run(t, f, index)
 		})
 	}
+	t.Run("NotPrepared", func(t *testing.T) {
+		t.Parallel()
+		notPrepared(t, f, open(t))
+	})
+	t.Run("OpenedAgain", func(t *testing.T) {
+		t.Parallel()
+		openedAgain(t, f, open(t), open(t))
+	})
 }
+
+// FirstFailingVectorCase runs the cases of [RunVectorIndex] one after another, each with an index of its own, and
+// returns the name of the first that fails; empty when none does. Nothing of it fails tb. It is for testing the suite:
+// an index with a fault must not pass it.
+func FirstFailingVectorCase(tb testing.TB, f VectorFeatures, open func() memory.VectorIndex) string {
+	tb.Helper()
+	f = f.withDefaults()
+	for _, test := range vectorCases() {
+		r := &recorder{TB: tb, name: tb.Name() + "/" + test.name}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			index := open()
+			if err := index.Prepare(tb.Context(), vectorModel(r), f.Dimension); err != nil {
+				r.Fatalf("Prepare: %v", err)
+			}
+			test.run(r, f, index)
+		}()
+		<-done
+		if r.Failed() {
+			return test.name
+		}
+	}
+	return ""
+}
+
+// recorder notes that a case has failed, and fails no test.
+type recorder struct {
+	testing.TB
+
+	name   string
+	failed atomic.Bool
+}
+
+func (r *recorder) Name() string          { return r.name }
+func (r *recorder) Helper()               {}
+func (r *recorder) Failed() bool          { return r.failed.Load() }
+func (r *recorder) Fail()                 { r.failed.Store(true) }
+func (r *recorder) Error(...any)          { r.Fail() }
+func (r *recorder) Errorf(string, ...any) { r.Fail() }
+func (r *recorder) FailNow()              { r.Fail(); runtime.Goexit() }
+func (r *recorder) Fatal(...any)          { r.FailNow() }
+func (r *recorder) Fatalf(string, ...any) { r.FailNow() }
 
 // unit is a vector of length 1, always the same for the same number.
 func unit(dimension int, n uint64) []float32 {
@@ -99,14 +173,14 @@ func entry(f VectorFeatures, namespace string, n int) memory.IndexEntry {
 	}
 }
 
-func upsert(t *testing.T, index memory.VectorIndex, entries ...memory.IndexEntry) {
+func upsert(t testing.TB, index memory.VectorIndex, entries ...memory.IndexEntry) {
 	t.Helper()
 	if err := index.Upsert(t.Context(), entries); err != nil {
 		t.Fatalf("Upsert: %v", err)
 	}
 }
 
-func search(t *testing.T, index memory.VectorIndex, q memory.VectorQuery) []memory.Candidate {
+func search(t testing.TB, index memory.VectorIndex, q memory.VectorQuery) []memory.Candidate {
 	t.Helper()
 	found, err := index.Search(t.Context(), q)
 	if err != nil {
@@ -126,7 +200,7 @@ func search(t *testing.T, index memory.VectorIndex, q memory.VectorQuery) []memo
 }
 
 // fill puts entries into namespace t.
-func fill(t *testing.T, f VectorFeatures, index memory.VectorIndex) []memory.IndexEntry {
+func fill(t testing.TB, f VectorFeatures, index memory.VectorIndex) []memory.IndexEntry {
 	t.Helper()
 	entries := make([]memory.IndexEntry, f.Entries)
 	for i := range entries {
@@ -155,9 +229,10 @@ func nearest(entries []memory.IndexEntry, vector []float32, limit int, fits func
 }
 
 // sameNearest checks that the hits are as many as they should be and enough of them the right ones.
-func sameNearest(t *testing.T, f VectorFeatures, found []memory.Candidate, want []string) {
+func sameNearest(t testing.TB, f VectorFeatures, found []memory.Candidate, want []string) bool {
 	t.Helper()
-	if len(found) != len(want) {
+	same := len(found) == len(want)
+	if !same {
 		t.Errorf("found %d, want %d", len(found), len(want))
 	}
 	right := 0
@@ -168,12 +243,14 @@ func sameNearest(t *testing.T, f VectorFeatures, found []memory.Candidate, want 
 	}
 	if float64(right) < f.Approximate*float64(len(want)) {
 		t.Errorf("%d of the %d nearest were found: %v, want %v", right, len(want), found, want)
+		same = false
 	}
+	return same
 }
 
 func all(memory.IndexEntry) bool { return true }
 
-func nearestFirst(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func nearestFirst(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	entries := fill(t, f, index)
 	for n := range uint64(5) {
 		q := unit(f.Dimension, 1_000_000+n)
@@ -199,7 +276,7 @@ func nearestFirst(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	}
 }
 
-func lastEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func lastEntry(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	entries := fill(t, f, index)
 	a, b := entries[0], entries[0]
 	a.Vector, a.TextHash = unit(f.Dimension, 777), "in the same call, before"
@@ -235,7 +312,7 @@ func lastEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	}
 }
 
-func deletedEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func deletedEntry(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	entries := fill(t, f, index)
 	upsert(t, index, entry(f, "u", 5))
 	upsert(t, index, entries[5]) // A row of it more.
@@ -263,7 +340,7 @@ func deletedEntry(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	}
 }
 
-func vectorFilters(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func vectorFilters(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	entries := fill(t, f, index)
 	q := unit(f.Dimension, 4711)
 	for _, test := range []struct {
@@ -281,16 +358,16 @@ func vectorFilters(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 		{"none fits", memory.VectorQuery{Tool: "' OR 1=1 --"}, func(memory.IndexEntry) bool { return false }},
 	} {
 		for _, limit := range []int{1, 20, f.Entries} {
-			t.Run(fmt.Sprintf("%s %d", test.name, limit), func(t *testing.T) {
-				query := test.query
-				query.Namespace, query.Vector, query.Limit = "t", q, limit
-				sameNearest(t, f, search(t, index, query), nearest(entries, q, limit, test.fits))
-			})
+			query := test.query
+			query.Namespace, query.Vector, query.Limit = "t", q, limit
+			if found := search(t, index, query); !sameNearest(t, f, found, nearest(entries, q, limit, test.fits)) {
+				t.Errorf("by %s, limit %d", test.name, limit)
+			}
 		}
 	}
 }
 
-func vectorNamespaces(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func vectorNamespaces(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	entries := fill(t, f, index)
 	for _, e := range entries[:10] {
 		e.Namespace = "t.team"
@@ -325,7 +402,7 @@ func vectorNamespaces(t *testing.T, f VectorFeatures, index memory.VectorIndex) 
 	}
 }
 
-func vectorsAtOnce(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func vectorsAtOnce(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	var group sync.WaitGroup
 	errs := make(chan error, 8)
 	for w := range 4 {
@@ -360,7 +437,7 @@ func vectorsAtOnce(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	}
 }
 
-func wrongDimension(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func wrongDimension(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	good, bad := entry(f, "t", 1), entry(f, "t", 2)
 	bad.Vector = bad.Vector[1:]
 	err := index.Upsert(t.Context(), []memory.IndexEntry{good, bad})
@@ -385,7 +462,7 @@ func wrongDimension(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	}
 }
 
-func preparedTwice(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func preparedTwice(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	upsert(t, index, entry(f, "t", 1))
 	for _, model := range []string{vectorModel(t) + "!", vectorModel(t)} {
 		if err := index.Prepare(t.Context(), model, f.Dimension); err != nil {
@@ -404,7 +481,7 @@ func preparedTwice(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	}
 }
 
-func noVectors(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+func noVectors(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
 	upsert(t, index)
 	if err := index.Delete(t.Context(), "t", nil); err != nil {
 		t.Errorf("Delete of nothing: %v", err)
@@ -421,5 +498,115 @@ func noVectors(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
 	e.Vector[0], e.Tools[0] = 9, "changed"
 	if found := search(t, index, memory.VectorQuery{Namespace: "t", Vector: vector, Tool: "always", Limit: 1}); len(found) != 1 || found[0].Score < 0.99 {
 		t.Errorf("the index kept the caller's slices: %v", found)
+	}
+}
+
+// oddTexts has ids, task types and tools that mean something in the languages of servers.
+func oddTexts(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
+	texts := []string{
+		`"`, `'`, `\`, `\"`, `\\'`, "`", "a b", "tab\tand\nnewline", "percent %_ %d %s", "{id:String}", "?", `" or "" == "`, `' OR '1'='1`,
+		"日本語", "naïve é", "🦉", "\u202eright to left", "nul\x00inside", strings.Repeat("long ", 40), "/slash/", "--", "$1", "[a]", "null", "0",
+	}
+	entries := make([]memory.IndexEntry, len(texts))
+	for i, text := range texts {
+		entries[i] = entry(f, "t", i)
+		entries[i].ID, entries[i].TaskType, entries[i].Tools, entries[i].ErrorType, entries[i].TextHash = text, text, []string{text, "x"}, text, "hash of "+text
+	}
+	upsert(t, index, entries...)
+	upsert(t, index, entries...)
+	for i, text := range texts {
+		for _, q := range []memory.VectorQuery{{TaskType: text}, {Tool: text}, {TaskType: text, Tool: text}} {
+			q.Namespace, q.Vector, q.Limit = "t", entries[i].Vector, len(texts)
+			if found := search(t, index, q); len(found) != 1 || found[0].ID != text {
+				t.Errorf("by %q: found %v", text, found)
+			}
+		}
+	}
+	hashes, err := index.TextHashes(t.Context(), "t")
+	if err != nil || len(hashes) != len(texts) {
+		t.Fatalf("TextHashes has %d entries (%v), want %d", len(hashes), err, len(texts))
+	}
+	for _, text := range texts {
+		if hashes[text] != "hash of "+text {
+			t.Errorf("the text hash of %q is %q", text, hashes[text])
+		}
+		if err := index.Delete(t.Context(), "t", []string{text}); err != nil {
+			t.Errorf("delete %q: %v", text, err)
+		}
+	}
+	if found := search(t, index, memory.VectorQuery{Namespace: "t", Vector: entries[0].Vector, Limit: len(texts)}); len(found) != 0 {
+		t.Errorf("after all were deleted, there is %v", found)
+	}
+}
+
+// manyEntries has more entries than servers give at once, written in one call with some of them twice.
+func manyEntries(t testing.TB, f VectorFeatures, index memory.VectorIndex) {
+	entries := make([]memory.IndexEntry, 0, f.Many+10)
+	for i := range 10 { // They come again, and the last one counts.
+		e := entry(f, "t", i)
+		e.TextHash = "earlier in the same call"
+		entries = append(entries, e)
+	}
+	for i := range f.Many {
+		entries = append(entries, entry(f, "t", i))
+	}
+	upsert(t, index, append(entries, entry(f, "u", 1))...)
+	hashes, err := index.TextHashes(t.Context(), "t")
+	if err != nil || len(hashes) != f.Many {
+		t.Errorf("TextHashes has %d entries (%v), want %d", len(hashes), err, f.Many)
+	}
+	for i := range f.Many {
+		if id := fmt.Sprintf("id-%05d", i); hashes[id] != fmt.Sprintf("hash-%d", i) {
+			t.Fatalf("the text hash of %s is %q", id, hashes[id])
+		}
+	}
+	last := entries[len(entries)-1]
+	if found := search(t, index, memory.VectorQuery{Namespace: "t", Vector: last.Vector, Limit: 3}); len(found) != 3 || found[0].ID != last.ID {
+		t.Errorf("nearest to the last entry is %v", found)
+	}
+}
+
+func notPrepared(t *testing.T, f VectorFeatures, index memory.VectorIndex) {
+	_, searchErr := index.Search(t.Context(), memory.VectorQuery{Namespace: "t", Vector: unit(f.Dimension, 1), Limit: 1})
+	_, hashErr := index.TextHashes(t.Context(), "t")
+	for i, err := range []error{
+		index.Upsert(t.Context(), []memory.IndexEntry{entry(f, "t", 1)}), index.Delete(t.Context(), "t", []string{"id"}), searchErr, hashErr, index.Ready(t.Context()),
+	} {
+		if err == nil || !errors.Is(err, f.NotPrepared) {
+			t.Errorf("question %d before Prepare: %v, want %v", i, err, f.NotPrepared)
+		}
+	}
+}
+
+// openedAgain has two indexes on the same data, as after a restart or in two processes.
+func openedAgain(t *testing.T, f VectorFeatures, first, second memory.VectorIndex) {
+	prepare := func(index memory.VectorIndex) error { return index.Prepare(t.Context(), vectorModel(t), f.Dimension) }
+	var group sync.WaitGroup
+	errs := make([]error, 2)
+	for i, index := range []memory.VectorIndex{first, second} { // Both make the collection.
+		group.Go(func() { errs[i] = prepare(index) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("Prepare by two: %v", err)
+	}
+	upsert(t, first, entry(f, "t", 1), entry(f, "t", 2))
+	changed := entry(f, "t", 1)
+	changed.Vector, changed.TextHash = unit(f.Dimension, 99), "changed by the other"
+	upsert(t, second, changed)
+	for _, index := range []memory.VectorIndex{first, second} {
+		found := search(t, index, memory.VectorQuery{Namespace: "t", Vector: changed.Vector, Limit: 5})
+		if len(found) != 2 || found[0].ID != changed.ID || found[0].Score < 0.99 {
+			t.Errorf("after the other wrote: %v", found)
+		}
+		if hashes, err := index.TextHashes(t.Context(), "t"); err != nil || hashes[changed.ID] != changed.TextHash {
+			t.Errorf("TextHashes = %v, %v", hashes, err)
+		}
+	}
+	if err := second.Delete(t.Context(), "t", []string{changed.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if found := search(t, first, memory.VectorQuery{Namespace: "t", Vector: changed.Vector, Limit: 5}); len(found) != 1 {
+		t.Errorf("after the other deleted: %v", found)
 	}
 }
