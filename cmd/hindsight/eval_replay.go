@@ -2,17 +2,25 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hindsight-memory/hindsight/internal/evaluate"
+	"github.com/hindsight-memory/hindsight/internal/evaluate/report"
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
 
 func (a *app) evalReplayCommand() *cobra.Command {
-	var o evaluate.ReplayOptions
+	var (
+		o    evaluate.ReplayOptions
+		page string
+	)
 	cmd := &cobra.Command{
 		Use:   "replay FILE…",
 		Short: "Was the right lesson served before it was needed? (coverage, not effect)",
@@ -26,18 +34,19 @@ func (a *app) evalReplayCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Files = args
-			return a.evalReplay(cmd.Context(), o)
+			return a.evalReplay(cmd.Context(), o, page)
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.LearnEvery, "learn-every", 10, "largest number of runs that are asked about before they are learnt; a second run of a goal always waits for the first")
 	flags.IntVar(&o.Limit, "limit", 0, "replay only this many runs, the earliest (0: all)")
 	flags.StringVar(&o.Work, "work", "", "folder that keeps answers and data, to go on after an interruption (default: a temporary one)")
+	flags.StringVar(&page, "html", "", "write the result with charts as one HTML page to this file as well")
 	flags.StringVar(&o.Embedder, "embedder", "local", "embedding model of the measured program: local or none")
 	return cmd
 }
 
-func (a *app) evalReplay(ctx context.Context, o evaluate.ReplayOptions) error {
+func (a *app) evalReplay(ctx context.Context, o evaluate.ReplayOptions, page string) (err error) {
 	if o.LearnEvery < 1 || o.Limit < 0 {
 		return fmt.Errorf("%w: --learn-every must be at least 1, and --limit not negative", errUsage)
 	}
@@ -49,12 +58,33 @@ func (a *app) evalReplay(ctx context.Context, o evaluate.ReplayOptions) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	o.Executable, o.Logger = executable, service.NewLogger(a.cfg, a.stderr)
-	report, err := evaluate.Replay(ctx, o)
+	result, err := evaluate.Replay(ctx, o)
 	if err != nil {
 		return fmt.Errorf("eval replay: %w", err)
+	}
+	if page != "" {
+		if err := writeReplayPage(page, result, o); err != nil {
+			return fmt.Errorf("write the page: %w", err)
+		}
 	}
 	if !a.json {
 		a.printf("eval replay: coverage, not effect: the recorded agents never saw an answer\n")
 	}
-	return a.printReport(report)
+	return a.printReport(result)
+}
+
+func writeReplayPage(path string, result evaluate.Report, o evaluate.ReplayOptions) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err //nolint:wrapcheck // It names the file.
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	command := []string{"hindsight eval replay --learn-every", strconv.Itoa(o.LearnEvery), "--embedder", o.Embedder}
+	if o.Limit > 0 {
+		command = append(command, "--limit", strconv.Itoa(o.Limit))
+	}
+	for _, name := range o.Files {
+		command = append(command, filepath.Base(name))
+	}
+	return report.Write(file, evaluate.ReplayPage(result, strings.Join(command, " "))) //nolint:wrapcheck // It says what it was doing.
 }
