@@ -52,7 +52,7 @@ func (a *app) importCommand() *cobra.Command {
 			"interrupted and repeated: importing again changes nothing. A file may be gzip or plain; - is standard input.\n" +
 			"A line that can't be used is reported with its number and reason, and the rest goes on.\n" +
 			"With --wait it returns when everything that was read is stored, its finished tasks are closed and reflected, and what\n" +
-			"was learnt from them can be found.\n\n" +
+			"was learnt from them can be found. Lessons that say the same are merged within a minute after that.\n\n" +
 			"The result counts the lines: read = mapped + skipped + duplicates + failed. files_failed counts files that could not\n" +
 			"be read, or not to their end.",
 		Example: "  hindsight import --namespace demo --wait runs.jsonl.gz\n  hindsight import --dry-run --json *.jsonl\n  zcat runs.jsonl.gz | hindsight import -",
@@ -350,9 +350,11 @@ func (r *importRun) publish(ctx context.Context, messages []bus.Message) error {
 }
 
 // waitStored returns when every event of this import is stored, and every task that has an end is closed with all of
-// them, reflected, and what was learnt from it is searchable. Tasks without an end close later, when they have been silent for HINDSIGHT_TASK_IDLE; they are not waited for.
+// them, reflected with regard to all others, and what was learnt from it is searchable. Merging what says the same, and
+// rules, come later, as the consolidator's jobs are due. Tasks without an end close later, when they have been silent for HINDSIGHT_TASK_IDLE; they are not waited for.
 func (r *importRun) waitStored(ctx context.Context) error {
 	missing := slices.SortedFunc(maps.Keys(r.expected), compareKeys)
+	unsettled := slices.Clone(missing)
 	lastProgress, saidAway := time.Now(), false
 	r.meter.waiting(len(r.expected))
 	for {
@@ -383,11 +385,20 @@ func (r *importRun) waitStored(ctx context.Context) error {
 			return err
 		}
 		if len(missing) == 0 && !waiting {
-			return nil
+			left, err := r.unsettled(ctx, unsettled)
+			if err != nil && !errors.Is(err, store.ErrUnavailable) {
+				return err
+			}
+			if err == nil && len(left) == 0 {
+				return nil
+			}
+			if err == nil && len(left) < len(unsettled) {
+				unsettled, lastProgress = left, time.Now()
+			}
 		}
 		if time.Since(lastProgress) > waitPatience {
 			return fmt.Errorf("%d of %d tasks are still not stored, closed and reflected, and nothing has changed for %s: is a reflector running ('hindsight up' has one)? See 'hindsight doctor' and 'hindsight deadletter list'",
-				len(missing), len(r.expected), waitPatience)
+				max(len(missing), len(unsettled)), len(r.expected), waitPatience)
 		}
 		select {
 		case <-ctx.Done():
@@ -412,6 +423,32 @@ func (r *importRun) writesWaiting(ctx context.Context, stored bool) (bool, error
 		}
 	}
 	return false, nil
+}
+
+// unsettled lists those of the tasks whose reflection does not yet take all others into account that concern them.
+func (r *importRun) unsettled(ctx context.Context, keys []memory.TaskKey) ([]memory.TaskKey, error) {
+	var out []memory.TaskKey
+	for chunk := range slices.Chunk(keys, importKeys) {
+		outlines, err := r.store.Outlines(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("ask for closed tasks: %w", err)
+		}
+		bases, err := memory.Bases(ctx, r.store, slices.Collect(maps.Values(outlines)))
+		if err != nil {
+			return nil, fmt.Errorf("ask what reflections rest on: %w", err)
+		}
+		reflected, err := r.store.Reflections(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("ask which tasks are reflected: %w", err)
+		}
+		for key, basis := range bases {
+			if r.expected[key].finished && reflected[key].Revision == outlines[key].Revision && reflected[key].Basis != basis.Hash() {
+				out = append(out, key)
+			}
+		}
+	}
+	slices.SortFunc(out, compareKeys)
+	return out, nil
 }
 
 // compareKeys orders tasks, so that those asked for together lie together.

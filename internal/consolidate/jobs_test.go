@@ -239,7 +239,7 @@ func TestMergeLinksWhatSaysTheSame(t *testing.T) {
 		t.Errorf("links %v: what differs in tool, error, condition or lesson is merged", got)
 	}
 	canonical := snapshot(t, record, same[0].SnapshotID)
-	if canonical.Confidence <= 0.6 || canonical.Confidence > 0.9 || !slices.Contains(canonical.ConfidenceReasons, "seen by 4 independent voices") {
+	if canonical.Confidence <= 0.6 || canonical.Confidence > 0.9 || !slices.Contains(canonical.ConfidenceReasons, "seen by 4 independent voices; 0.5 without them") {
 		t.Errorf("canonical: confidence %v because %q", canonical.Confidence, canonical.ConfidenceReasons)
 	}
 	if canonical.Version.TaskRevision != 9 {
@@ -298,7 +298,7 @@ func TestMergeByVectors(t *testing.T) {
 	var vectors []memory.ItemVector
 	for i, v := range [][]float32{{1, 0}, {0.995, 0.0999}, {0.995, 0.0999}, {0.6, 0.8}} {
 		vectors = append(vectors, memory.ItemVector{
-			Namespace: namespace, Model: "test/2", ItemID: snapshots[i].SnapshotID, TextHash: "t", Layer: memory.LayerSnapshot, Vector: v,
+			Namespace: namespace, Model: "test/2", ItemID: snapshots[i].SnapshotID, TextHash: memory.TextHash(memory.SnapshotText(snapshots[i])), Layer: memory.LayerSnapshot, Vector: v,
 		})
 	}
 	if err := record.InsertVectors(t.Context(), vectors); err != nil {
@@ -346,8 +346,8 @@ func TestContradictingLessons(t *testing.T) {
 		o.Meaning = meaning("test/2", 0.9, 0.95)
 	})
 	if err := record.InsertVectors(t.Context(), []memory.ItemVector{
-		{Namespace: namespace, Model: "test/2", ItemID: older.SnapshotID, TextHash: "t", Layer: memory.LayerSnapshot, Vector: []float32{1, 0}},
-		{Namespace: namespace, Model: "test/2", ItemID: newer.SnapshotID, TextHash: "t", Layer: memory.LayerSnapshot, Vector: []float32{1, 0}},
+		{Namespace: namespace, Model: "test/2", ItemID: older.SnapshotID, TextHash: memory.TextHash(memory.SnapshotText(older)), Layer: memory.LayerSnapshot, Vector: []float32{1, 0}},
+		{Namespace: namespace, Model: "test/2", ItemID: newer.SnapshotID, TextHash: memory.TextHash(memory.SnapshotText(newer)), Layer: memory.LayerSnapshot, Vector: []float32{1, 0}},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,13 @@ const (
 	mergeOverlap = 5 * time.Minute
 	// maxOfSubject is how many items of one tool or entity are compared with each other, the earliest first.
 	maxOfSubject = 5000
-	// seenReason is how a canonical item says how often it was met. It is read back, so that each voice counts once.
-	seenReason = "seen by %d independent voices"
 )
 
 // merger links lessons and memories that say the same to the earliest of them, and settles contradictions.
+//
+// What comes out depends on the items alone: groups, canonical items, contradictions and confidence are found anew from all
+// items of a subject, and never from what an earlier merge made of them. So it is the same whether it runs once in the end
+// or after each task.
 //
 // A member that is linked stays active: its parameters still warn of a call of their shape, and removing the link undoes
 // the merge. Whoever shows items follows the relation to the canonical one and shows only that.
@@ -85,12 +87,46 @@ func (m *merger) bookmark(ctx context.Context, w *work) (time.Time, error) {
 	return since.Add(-mergeOverlap), nil
 }
 
-var active = []memory.ItemStatus{memory.ItemActive}
+var (
+	active = []memory.ItemStatus{memory.ItemActive}
+	// merged are the statuses of items that may take part: those that are superseded do so if it is by another of them.
+	merged = []memory.ItemStatus{memory.ItemActive, memory.ItemSuperseded}
+)
+
+// takesPart reports an item that is in force, or is not only because of another.
+func takesPart(j memory.Judged) bool { return j.Status == memory.ItemActive || memory.Overruled(j) }
 
 func (m *merger) mergeSnapshots(ctx context.Context, w *work, since time.Time) error {
-	fresh, err := w.record.Snapshots(ctx, memory.ItemFilter{Namespace: w.namespace, Statuses: active, RecordedSince: since})
+	subjects, err := m.freshSubjects(ctx, w, since)
 	if err != nil {
-		return fmt.Errorf("read new snapshots: %w", err)
+		return err
+	}
+	for _, tool := range slices.Sorted(maps.Keys(subjects)) {
+		if err := m.mergeTool(ctx, w, tool, subjects[tool]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freshSubjects gives, by tool, the subjects of which something has changed: an item, whatever became of it, or a vector.
+func (m *merger) freshSubjects(ctx context.Context, w *work, since time.Time) (map[string]map[string]bool, error) {
+	fresh, err := w.record.Snapshots(ctx, memory.ItemFilter{Namespace: w.namespace, RecordedSince: since})
+	if err != nil {
+		return nil, fmt.Errorf("read new snapshots: %w", err)
+	}
+	if m.model != "" && !since.IsZero() {
+		ids, err := w.record.VectorsSince(ctx, w.namespace, m.model, since)
+		if err != nil {
+			return nil, fmt.Errorf("find new vectors: %w", err)
+		}
+		if len(ids) > 0 {
+			further, err := w.record.Snapshots(ctx, memory.ItemFilter{Namespace: w.namespace, IDs: ids})
+			if err != nil {
+				return nil, fmt.Errorf("read snapshots with new vectors: %w", err)
+			}
+			fresh = append(fresh, further...)
+		}
 	}
 	subjects := map[string]map[string]bool{} // by tool
 	for _, s := range fresh {
@@ -103,30 +139,38 @@ func (m *merger) mergeSnapshots(ctx context.Context, w *work, since time.Time) e
 		}
 		subjects[tool][memory.StatementOf(s).Subject()] = true
 	}
-	for _, tool := range slices.Sorted(maps.Keys(subjects)) {
-		if err := m.mergeTool(ctx, w, tool, subjects[tool]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return subjects, nil
 }
 
 // mergeTool merges what is known of one tool, where something of the same subject is new.
 func (m *merger) mergeTool(ctx context.Context, w *work, tool string, subjects map[string]bool) error {
-	all, err := w.record.Snapshots(ctx, memory.ItemFilter{Namespace: w.namespace, Tool: tool, Statuses: active, Limit: maxOfSubject})
+	all, err := w.record.Snapshots(ctx, memory.ItemFilter{Namespace: w.namespace, Tool: tool, Statuses: merged})
 	if err != nil {
 		return fmt.Errorf("read snapshots of %s: %w", tool, err)
 	}
 	groups := map[string][]memory.Snapshot{}
+	texts := map[string]string{}
+	var ids []string
 	for _, s := range all {
 		subject := memory.StatementOf(s).Subject()
 		// An empty tool restricts nothing when it is asked for.
-		if s.Decision.ToolSelected == tool && subjects[subject] && s.Reflection != nil && s.Reflection.Lesson != "" {
+		if s.Decision.ToolSelected == tool && subjects[subject] && s.Reflection != nil && s.Reflection.Lesson != "" && takesPart(s.Judged) &&
+			len(ids) < maxOfSubject {
 			groups[subject] = append(groups[subject], s)
+			ids = append(ids, s.SnapshotID)
+			texts[s.SnapshotID] = memory.TextHash(memory.SnapshotText(s))
 		}
 	}
+	known, err := m.links(ctx, w, ids)
+	if err != nil {
+		return err
+	}
+	near, err := m.similarity(ctx, w, texts)
+	if err != nil {
+		return err
+	}
 	for _, subject := range slices.Sorted(maps.Keys(groups)) {
-		if err := m.mergeSubject(ctx, w, groups[subject]); err != nil {
+		if err := m.mergeSubject(ctx, w, groups[subject], known, near); err != nil {
 			return err
 		}
 	}
@@ -134,74 +178,81 @@ func (m *merger) mergeTool(ctx context.Context, w *work, tool string, subjects m
 }
 
 // mergeSubject clusters snapshots of one subject and writes what differs from what is known.
-func (m *merger) mergeSubject(ctx context.Context, w *work, items []memory.Snapshot) error {
-	if len(items) < 2 {
-		return nil
-	}
-	slices.SortFunc(items, func(a, b memory.Snapshot) int {
+func (m *merger) mergeSubject(ctx context.Context, w *work, before []memory.Snapshot, known graph, near func(a, b string) float64) error {
+	slices.SortFunc(before, func(a, b memory.Snapshot) int {
 		return cmp.Or(a.Timestamp.Compare(b.Timestamp), strings.Compare(a.SnapshotID, b.SnapshotID))
 	})
-	ids := make([]string, len(items))
+	// What earlier merges made of them does not count.
+	items := slices.Clone(before)
 	byID := make(map[string]int, len(items))
-	for i, s := range items {
-		ids[i], byID[s.SnapshotID] = s.SnapshotID, i
-	}
-	known, err := m.links(ctx, w, ids)
-	if err != nil {
-		return err
-	}
-	near, err := m.similarity(ctx, w, ids)
-	if err != nil {
-		return err
-	}
-	clusters, opposed := m.cluster(items, known, near)
-	if err := m.write(ctx, w, clusters.relations(ids, known)); err != nil {
-		return err
-	}
-	var changed []memory.Snapshot
-	for canonical, members := range clusters.members {
-		if s, raised := raise(items, byID[canonical], members, byID); raised {
-			changed = append(changed, s)
+	for i := range items {
+		byID[items[i].SnapshotID] = i
+		if !memory.Decided(items[i].Version) {
+			items[i].Judged, _ = memory.Unsupported(items[i].Judged)
+			if memory.Overruled(items[i].Judged) {
+				items[i].Status, items[i].StatusReason = memory.ItemActive, ""
+			}
 		}
 	}
-	lost, relations := settle(items, opposed, known)
-	changed = append(slices.DeleteFunc(changed, func(s memory.Snapshot) bool {
-		return slices.ContainsFunc(lost, func(l memory.Snapshot) bool { return l.SnapshotID == s.SnapshotID })
-	}), lost...)
-	slices.SortFunc(changed, func(a, b memory.Snapshot) int { return strings.Compare(a.SnapshotID, b.SnapshotID) })
-	w.count("contradictions", len(lost))
-	w.count("canonicals", len(changed)-len(lost))
-	if err := w.relations(ctx, relations); err != nil {
+	found, opposed := m.cluster(items, known, near)
+	wanted := edges{}
+	for id, to := range found.into {
+		wanted.add(id, memory.RelationMergedInto, to, found.weight[id], "same tool, error, condition and lesson")
+	}
+	lost := settle(items, opposed, wanted)
+	for canonical, members := range found.members {
+		i := byID[canonical]
+		if lost[i] || memory.Decided(items[i].Version) {
+			continue
+		}
+		group := []memory.Snapshot{items[i]}
+		for _, id := range members {
+			group = append(group, items[byID[id]])
+		}
+		items[i].Judged = memory.Supported(items[i].Judged, snapshotVoices(group))
+	}
+	var changed []memory.Snapshot
+	for i, s := range items {
+		if !sameJudgement(s.Judged, before[i].Judged) {
+			changed = append(changed, s)
+			if lost[i] {
+				w.count("contradictions", 1)
+			} else {
+				w.count("canonicals", 1)
+			}
+		}
+	}
+	if err := m.writeEdges(ctx, w, slices.Collect(maps.Keys(byID)), wanted, known); err != nil {
 		return err
 	}
 	return w.snapshots(ctx, changed)
 }
 
+// sameJudgement reports that nothing of what the merge decides differs.
+func sameJudgement(a, b memory.Judged) bool {
+	return a.Status == b.Status && a.StatusReason == b.StatusReason && a.Confidence == b.Confidence && slices.Equal(a.ConfidenceReasons, b.ConfidenceReasons)
+}
+
 // graph is what is known of the relations between some items.
 type graph struct {
-	// into holds for each member its canonical item, by links of ours that hold.
-	into map[string]string
-	// weight is that of the link.
-	weight map[string]float64
+	// held are the relations that hold and that the merge decides on, by their ends.
+	held map[string][]memory.Relation
 	// apart are pairs, member and canonical, that somebody took apart.
 	apart map[[2]string]bool
-	// contradictions are pairs that are known to contradict each other.
-	contradictions map[[2]string]bool
 }
 
 func (m *merger) links(ctx context.Context, w *work, ids []string) (graph, error) {
-	g := graph{into: map[string]string{}, weight: map[string]float64{}, apart: map[[2]string]bool{}, contradictions: map[[2]string]bool{}}
+	g := graph{held: map[string][]memory.Relation{}, apart: map[[2]string]bool{}}
+	if len(ids) == 0 {
+		return g, nil
+	}
 	relations, err := w.record.Relations(ctx, w.namespace, ids)
 	if err != nil {
 		return g, fmt.Errorf("read relations: %w", err)
 	}
 	for _, r := range relations {
-		switch {
-		case r.Kind == memory.RelationContradicts:
-			g.contradictions[[2]string{r.FromID, r.ToID}] = true
-		case r.Kind != memory.RelationMergedInto:
-		case !r.Removed:
-			g.into[r.FromID], g.weight[r.FromID] = r.ToID, r.Weight
+		if r.Kind == memory.RelationContradicts || r.Kind == memory.RelationMergedInto || r.Kind == memory.RelationSupersedes {
+			g.held[r.FromID], g.held[r.ToID] = append(g.held[r.FromID], r), append(g.held[r.ToID], r)
 		}
 	}
 	removed, err := w.record.RemovedRelations(ctx, w.namespace, ids)
@@ -216,13 +267,67 @@ func (m *merger) links(ctx context.Context, w *work, ids []string) (graph, error
 	return g, nil
 }
 
-// similarity gives the cosine of two items, or less than -1 where there is none.
-func (m *merger) similarity(ctx context.Context, w *work, ids []string) (func(a, b string) float64, error) {
+// edge names a relation.
+type edge struct {
+	from string
+	kind memory.RelationKind
+	to   string
+}
+
+// edges are the relations that are to hold.
+type edges map[edge]memory.Relation
+
+func (e edges) add(from string, kind memory.RelationKind, to string, weight float64, reason string) {
+	e[edge{from, kind, to}] = memory.Relation{FromID: from, Kind: kind, ToID: to, Weight: weight, Reason: reason}
+}
+
+// writeEdges writes the relations of items that are to hold and do not, and takes away those that hold and are not to.
+func (m *merger) writeEdges(ctx context.Context, w *work, ids []string, wanted edges, known graph) error {
+	there := map[edge]bool{}
+	var out []memory.Relation
+	for _, id := range ids {
+		for _, r := range known.held[id] {
+			e := edge{r.FromID, r.Kind, r.ToID}
+			if there[e] {
+				continue
+			}
+			there[e] = true
+			want, is := wanted[e]
+			switch {
+			case !is:
+				out = append(out, memory.Relation{
+					FromID: r.FromID, Kind: r.Kind, ToID: r.ToID, Removed: true, Weight: r.Weight, Reason: "it holds no more",
+				})
+				if r.Kind == memory.RelationMergedInto {
+					w.count("unlinked", 1)
+				}
+			case want.Reason != r.Reason || want.Weight != r.Weight:
+				out = append(out, want)
+			}
+		}
+	}
+	for e, r := range wanted {
+		if there[e] {
+			continue
+		}
+		out = append(out, r)
+		if r.Kind == memory.RelationMergedInto {
+			w.count("linked", 1)
+		}
+	}
+	slices.SortFunc(out, func(a, b memory.Relation) int {
+		return slices.Compare([]string{a.FromID, string(a.Kind), a.ToID}, []string{b.FromID, string(b.Kind), b.ToID})
+	})
+	return w.relations(ctx, out)
+}
+
+// similarity gives the cosine of two items by the vectors of their texts, or less than -1 where there is none.
+func (m *merger) similarity(ctx context.Context, w *work, texts map[string]string) (func(a, b string) float64, error) {
 	none := func(string, string) float64 { return math.Inf(-1) }
-	if m.model == "" {
+	if m.model == "" || len(texts) == 0 {
 		return none, nil
 	}
-	vectors, err := w.record.ItemVectors(ctx, w.namespace, m.model, ids)
+	vectors, err := w.record.TextVectors(ctx, w.namespace, m.model, texts)
 	if err != nil {
 		return nil, fmt.Errorf("read vectors: %w", err)
 	}
@@ -297,76 +402,6 @@ func (m *merger) cluster(items []memory.Snapshot, known graph, near func(a, b st
 	return c, opposed
 }
 
-// relations are the links to write: new ones, and the removal of those that hold no more.
-func (c clusters) relations(ids []string, known graph) []memory.Relation {
-	var out []memory.Relation
-	for _, id := range ids {
-		now, linked := c.into[id]
-		before, was := known.into[id]
-		if was && (!linked || before != now) {
-			out = append(out, memory.Relation{
-				FromID: id, Kind: memory.RelationMergedInto, ToID: before, Removed: true, Weight: known.weight[id], Reason: "they are not the same any more",
-			})
-		}
-		if linked && (!was || before != now) {
-			out = append(out, memory.Relation{
-				FromID: id, Kind: memory.RelationMergedInto, ToID: now, Weight: c.weight[id], Reason: "same tool, error, condition and lesson",
-			})
-		}
-	}
-	return out
-}
-
-func (m *merger) write(ctx context.Context, w *work, relations []memory.Relation) error {
-	removed := 0
-	for _, r := range relations {
-		if r.Removed {
-			removed++
-		}
-	}
-	w.count("linked", len(relations)-removed)
-	w.count("unlinked", removed)
-	return w.relations(ctx, relations)
-}
-
-// raise gives the canonical item with the confidence that its members lend it. raised is false where nothing changes.
-func raise(items []memory.Snapshot, canonical int, members []string, byID map[string]int) (s memory.Snapshot, raised bool) {
-	s = items[canonical]
-	if s.Version.WriterKind == memory.WriterPerson {
-		return s, false
-	}
-	group := []memory.Snapshot{s}
-	for _, id := range members {
-		group = append(group, items[byID[id]])
-	}
-	confidence, reasons, raised := support(s.Confidence, s.ConfidenceReasons, snapshotVoices(group))
-	s.Confidence, s.ConfidenceReasons = confidence, reasons
-	return s, raised
-}
-
-// support raises a confidence by the voices that it does not yet count.
-func support(confidence float64, reasons []string, voices int) (after float64, because []string, raised bool) {
-	counted, at := 1, -1
-	for i, r := range reasons {
-		var n int
-		if _, err := fmt.Sscanf(r, seenReason, &n); err == nil {
-			counted, at = n, i
-		}
-	}
-	if voices <= counted {
-		return confidence, reasons, false
-	}
-	after, _ = memory.ApplySupport(confidence, voices-counted, 0)
-	because = slices.Clone(reasons)
-	said := fmt.Sprintf(seenReason, voices)
-	if at >= 0 {
-		because[at] = said
-	} else {
-		because = append(because, said)
-	}
-	return after, because, true
-}
-
 // snapshotVoices counts independent voices: agents, or goals where one agent says it of several. Copies of one decision by
 // one agent are one voice, and so are all tasks of an agent that name no goal.
 func snapshotVoices(group []memory.Snapshot) int {
@@ -384,35 +419,29 @@ func snapshotVoices(group []memory.Snapshot) int {
 }
 
 // settle decides contradictions: the better trusted of two lessons stays, and among equals the newer.
-func settle(items []memory.Snapshot, opposed [][2]int, known graph) (lost []memory.Snapshot, relations []memory.Relation) {
-	gone := map[int]bool{}
+func settle(items []memory.Snapshot, opposed [][2]int, wanted edges) (lost map[int]bool) {
+	lost = map[int]bool{}
 	for _, pair := range opposed {
 		loser, winner := pair[0], pair[1]
 		if memory.Stronger(claimOf(items[loser]), claimOf(items[winner])) {
 			loser, winner = winner, loser
 		}
-		if gone[loser] || gone[winner] {
+		if lost[loser] || lost[winner] {
 			continue
 		}
-		from, to := items[loser], items[winner]
-		if !known.contradictions[[2]string{from.SnapshotID, to.SnapshotID}] {
-			relations = append(relations, memory.Relation{
-				FromID: from.SnapshotID, Kind: memory.RelationContradicts, ToID: to.SnapshotID, Weight: 1, Reason: "they advise the opposite of each other",
-			})
-		}
-		if from.Version.WriterKind == memory.WriterPerson {
+		from, to := &items[loser], items[winner]
+		wanted.add(from.SnapshotID, memory.RelationContradicts, to.SnapshotID, 1, "they advise the opposite of each other")
+		if memory.Decided(from.Version) {
 			continue // A person's word stands: the contradiction is only pointed out.
 		}
-		gone[loser] = true
-		relations = append(relations, memory.Relation{
-			FromID: to.SnapshotID, Kind: memory.RelationSupersedes, ToID: from.SnapshotID, Weight: 1, Reason: "newer or better trusted",
-		})
-		from.Status, from.StatusReason = memory.ItemSuperseded, "contradicted by "+to.SnapshotID
-		lost = append(lost, from)
+		lost[loser] = true
+		wanted.add(to.SnapshotID, memory.RelationSupersedes, from.SnapshotID, 1, "newer or better trusted")
+		from.Status, from.StatusReason = memory.ItemSuperseded, memory.ReasonContradicted+to.SnapshotID
 	}
-	return lost, relations
+	return lost
 }
 
 func claimOf(s memory.Snapshot) memory.Claim {
-	return memory.Claim{ID: s.SnapshotID, Trust: s.Trust, Confidence: s.Confidence, When: s.Timestamp}
+	own, _ := memory.Unsupported(s.Judged)
+	return memory.Claim{ID: s.SnapshotID, Trust: s.Trust, Confidence: own.Confidence, When: s.Timestamp}
 }

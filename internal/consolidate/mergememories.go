@@ -4,36 +4,33 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
-// mergeMemories links memories that state the same value of an entity, and ends the validity of values that a later
-// memory replaces.
+// mergeMemories puts what is stated about each entity of which something has changed into its order: what a later
+// statement replaces has ended, and what states the same value is linked.
 func (m *merger) mergeMemories(ctx context.Context, w *work, since time.Time) error {
-	fresh, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, Statuses: active, RecordedSince: since})
+	fresh, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, RecordedSince: since})
 	if err != nil {
 		return fmt.Errorf("read new memories: %w", err)
 	}
-	entities := map[string]bool{}
+	var entities []string
 	for _, f := range fresh {
 		if f.Entity != "" {
-			entities[f.Entity] = true
+			entities = append(entities, f.Entity)
 		}
 	}
-	for _, entity := range slices.Sorted(maps.Keys(entities)) {
-		all, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, Entity: entity, Statuses: active, Limit: maxOfSubject})
+	slices.Sort(entities)
+	for _, entity := range slices.Compact(entities) {
+		all, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, Entity: entity, Statuses: merged})
 		if err != nil {
 			return fmt.Errorf("read memories of %q: %w", entity, err)
 		}
-		if len(all) < 2 {
-			continue
-		}
-		if err := m.mergeEntity(ctx, w, all); err != nil {
+		all = slices.DeleteFunc(all, func(x memory.Memory) bool { return x.Entity != entity || !takesPart(x.Judged) })
+		if err := m.mergeEntity(ctx, w, all[:min(len(all), maxOfSubject)]); err != nil {
 			return err
 		}
 	}
@@ -41,90 +38,70 @@ func (m *merger) mergeMemories(ctx context.Context, w *work, since time.Time) er
 }
 
 func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) error {
-	slices.SortFunc(all, func(a, b memory.Memory) int {
-		return cmp.Or(a.Timestamp.Compare(b.Timestamp), strings.Compare(a.MemoryID, b.MemoryID))
-	})
+	if len(all) == 0 {
+		return nil
+	}
 	ids := make([]string, len(all))
+	before := make(map[string]memory.Memory, len(all))
 	for i, x := range all {
-		ids[i] = x.MemoryID
+		ids[i], before[x.MemoryID] = x.MemoryID, x
 	}
 	known, err := m.links(ctx, w, ids)
 	if err != nil {
 		return err
 	}
-	c := clusters{into: map[string]string{}, weight: map[string]float64{}, members: map[string][]string{}}
-	var canonical []int
-	replaced := map[int]int{}
-	groups := map[int][]memory.Memory{}
-	for i, x := range all {
-		same := slices.IndexFunc(canonical, func(j int) bool {
-			return memory.SameValue(x, all[j]) && !known.apart[[2]string{x.MemoryID, all[j].MemoryID}]
-		})
-		if same >= 0 {
-			to := canonical[same]
-			c.into[x.MemoryID], c.weight[x.MemoryID] = all[to].MemoryID, 1
-			groups[to] = append(groups[to], x)
-		} else {
-			canonical = append(canonical, i)
-		}
-		for j := range i {
-			if _, gone := replaced[j]; !gone && memory.Replaces(x, all[j]) {
-				replaced[j] = i
-			}
-		}
+	order := memory.Succeed(all)
+	wanted := edges{}
+	for i, by := range order.EndedBy {
+		older, newer := order.Memories[i], order.Memories[by]
+		wanted.add(newer.MemoryID, memory.RelationSupersedes, older.MemoryID, 1, memory.ReasonLaterStatement)
 	}
-	if err := m.write(ctx, w, c.relations(ids, known)); err != nil {
-		return err
+	for i, by := range order.Disputed {
+		wanted.add(order.Memories[i].MemoryID, memory.RelationContradicts, order.Memories[by].MemoryID, 1, "another value of the same entity")
+	}
+	groups := map[int][]memory.Memory{}
+	var canonical []int
+	for i, x := range order.Memories {
+		if x.Status != memory.ItemActive {
+			continue
+		}
+		same := slices.IndexFunc(canonical, func(j int) bool {
+			return memory.SameValue(x, order.Memories[j]) && !known.apart[[2]string{x.MemoryID, order.Memories[j].MemoryID}]
+		})
+		if same < 0 {
+			canonical = append(canonical, i)
+			continue
+		}
+		to := canonical[same]
+		groups[to] = append(groups[to], x)
+		wanted.add(x.MemoryID, memory.RelationMergedInto, order.Memories[to].MemoryID, 1, "same tool, error, condition and lesson")
 	}
 	var changed []memory.Memory
-	var relations []memory.Relation
-	for i, x := range all {
-		if by, is := replaced[i]; is {
-			loser, r, ended := end(x, all[by], known)
-			relations = append(relations, r...)
-			if ended {
-				changed = append(changed, loser)
-			}
+	for i, x := range order.Memories {
+		if memory.Decided(x.Version) {
 			continue
 		}
-		if x.Version.WriterKind == memory.WriterPerson || len(groups[i]) == 0 {
-			continue
+		voices := 1
+		if len(groups[i]) > 0 {
+			voices = memoryVoices(append(slices.Clone(groups[i]), x))
 		}
-		confidence, reasons, raised := support(x.Confidence, x.ConfidenceReasons, memoryVoices(append(groups[i], x)))
-		if raised {
-			x.Confidence, x.ConfidenceReasons = confidence, reasons
+		x.Judged = memory.Supported(x.Judged, voices)
+		if old := before[x.MemoryID]; !sameJudgement(x.Judged, old.Judged) || x.OldValue != old.OldValue || x.Operation != old.Operation || !sameTime(x.ValidTo, old.ValidTo) {
 			changed = append(changed, x)
 		}
 	}
-	if err := w.relations(ctx, relations); err != nil {
+	w.count("memories", len(changed))
+	if err := m.writeEdges(ctx, w, ids, wanted, known); err != nil {
 		return err
 	}
-	w.count("memories", len(changed))
 	return w.memories(ctx, changed)
 }
 
-// end takes the value of older out of force, unless it is better trusted or a person's: then it is only pointed out.
-func end(older, newer memory.Memory, known graph) (memory.Memory, []memory.Relation, bool) {
-	var relations []memory.Relation
-	if !known.contradictions[[2]string{older.MemoryID, newer.MemoryID}] {
-		relations = append(relations, memory.Relation{
-			FromID: older.MemoryID, Kind: memory.RelationContradicts, ToID: newer.MemoryID, Weight: 1, Reason: "another value of the same entity",
-		})
+func sameTime(a, b *time.Time) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	claim := func(m memory.Memory) memory.Claim {
-		return memory.Claim{ID: m.MemoryID, Trust: m.Trust, Confidence: m.Confidence, When: m.Timestamp}
-	}
-	if older.Version.WriterKind == memory.WriterPerson || !memory.Stronger(claim(newer), claim(older)) {
-		return older, relations, false
-	}
-	at := newer.ValidFrom
-	if at.IsZero() {
-		at = newer.Timestamp
-	}
-	older.ValidTo, older.Status, older.StatusReason = &at, memory.ItemSuperseded, "replaced by "+newer.MemoryID
-	return older, append(relations, memory.Relation{
-		FromID: newer.MemoryID, Kind: memory.RelationSupersedes, ToID: older.MemoryID, Weight: 1, Reason: "newer or better trusted",
-	}), true
+	return a.Equal(*b)
 }
 
 // memoryVoices counts independent voices: each user with each agent is one, and who says it in another session again adds

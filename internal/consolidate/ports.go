@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
@@ -47,6 +48,10 @@ type Record interface {
 	Tasks(ctx context.Context, f memory.TaskFilter) iter.Seq2[memory.Task, error]
 	// RemovedRelations gives the relations from or to the items that somebody removed and nobody made again.
 	RemovedRelations(ctx context.Context, namespace string, ids []string) ([]memory.Relation, error)
+	// TextVectors gives the vectors of items under a model, each of the text that its hash names; those without are left out.
+	TextVectors(ctx context.Context, namespace, model string, texts map[string]string) (map[string][]float32, error)
+	// VectorsSince names the items of which a vector under a model was recorded since a moment.
+	VectorsSince(ctx context.Context, namespace, model string, since time.Time) ([]string, error)
 	VectorRecord
 }
 

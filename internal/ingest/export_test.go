@@ -7,3 +7,6 @@ const MaxLive = maxLive
 
 // SetOverlap shortens how far back each look reaches, since a test can't wait for a minute.
 func (s *Sweeper) SetOverlap(d time.Duration) { s.overlap = d }
+
+// SetPatience shortens how long a reflection is waited for that never comes.
+func (s *Sweeper) SetPatience(d time.Duration) { s.patience = d }

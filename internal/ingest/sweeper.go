@@ -46,6 +46,9 @@ const (
 
 // TaskStore is what the sweeper needs of the record.
 type TaskStore interface {
+	memory.BasisReader
+	// Reflections gives that of the highest revision of each task; one that was never reflected is left out.
+	Reflections(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]memory.TaskReflection, error)
 	// Touched lists the tasks with events recorded at or after since, and the store's clock.
 	Touched(ctx context.Context, since time.Time) (now time.Time, touched []memory.Touch, err error)
 	// TaskEvents gives all distinct events of the tasks, or memory.ErrTooMuch when those of several tasks are too large.
@@ -103,8 +106,13 @@ type Sweeper struct {
 	open   prometheus.Gauge
 	// blocked is 1 while the queue of reflections takes no more.
 	blocked prometheus.Gauge
+	// unsettledTasks counts tasks whose reflection is watched, settlings those that were asked for again.
+	unsettledTasks prometheus.Gauge
+	settlings      prometheus.Counter
 	// overlap is [sweepOverlap] but in tests.
 	overlap time.Duration
+	// patience is [settlePatience] but in tests.
+	patience time.Duration
 }
 
 // NewSweeper checks the options and registers the metrics.
@@ -116,7 +124,7 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 	opts.Quiet = cmp.Or(opts.Quiet, 2*time.Second)
 	opts.Interval = cmp.Or(opts.Interval, time.Second)
 	s := &Sweeper{
-		opts: opts, overlap: sweepOverlap,
+		opts: opts, overlap: sweepOverlap, patience: settlePatience,
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hindsight_tasks_closed_total", Help: "Task revisions closed, by cause (finished, idle).",
 		}, []string{"cause"}),
@@ -127,8 +135,14 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 		blocked: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "hindsight_sweep_blocked", Help: "1 while no task can be closed because the stream REFLECT is full, else 0.",
 		}),
+		unsettledTasks: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "hindsight_tasks_unsettled", Help: "Closed tasks that wait for their reflection, or for one that takes later tasks into account.",
+		}),
+		settlings: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hindsight_tasks_settled_total", Help: "Reflections asked for again because a later task has changed what they rest on.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{s.closed, s.looks, s.open, s.blocked} {
+	for _, c := range []prometheus.Collector{s.closed, s.looks, s.open, s.blocked, s.unsettledTasks, s.settlings} {
 		if err := opts.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register sweeper metrics: %w", err)
 		}
@@ -139,9 +153,10 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 // Run looks for tasks until ctx ends. The caller holds the lease and ends ctx when it is lost. A failing store or queue
 // is waited for; Run returns ctx's error only.
 func (s *Sweeper) Run(ctx context.Context) error {
-	w := &watch{Sweeper: s, tasks: map[memory.TaskKey]*watched{}, most: sweepChunk}
+	w := &watch{Sweeper: s, tasks: map[memory.TaskKey]*watched{}, unsettled: map[memory.TaskKey]*unsettled{}, most: sweepChunk}
 	defer s.open.Set(0) // It is another's count from here on.
 	defer s.blocked.Set(0)
+	defer s.unsettledTasks.Set(0)
 	failures := 0
 	for {
 		began := time.Now()
@@ -205,6 +220,9 @@ type watch struct {
 	failed bool
 	// warned is when a full queue was last warned of, zero while it is not full.
 	warned time.Time
+	// unsettled are closed tasks whose reflection is watched, and settleAt is when they are looked at again.
+	unsettled map[memory.TaskKey]*unsettled
+	settleAt  time.Time
 }
 
 // look finds what arrived, and reads and writes the tasks that are due.
@@ -259,6 +277,9 @@ func (w *watch) look(ctx context.Context) error {
 		}
 	}
 	w.report(full)
+	if err := w.settle(ctx, now); err != nil {
+		return err
+	}
 	return w.advance(ctx, now)
 }
 
@@ -439,9 +460,14 @@ func (w *watch) write(ctx context.Context, now time.Time, due []*watched) error 
 		return err
 	}
 	for i, t := range due {
-		if !refused[t.key] {
-			*t = after[i]
+		if refused[t.key] {
+			continue
 		}
+		// One whose state was written before may have been closed by another sweeper, which had no time for more.
+		if before := written[t.key]; after[i].closed {
+			w.watchSettling(t.key, now, after[i].last, before.Closed && before.Events != after[i].events)
+		}
+		*t = after[i]
 	}
 	return full
 }
@@ -566,6 +592,11 @@ func (w *watch) advance(ctx context.Context, now time.Time) error {
 			mark = t.last
 		case t.settled && t.last.Before(w.since):
 			delete(w.tasks, key)
+		}
+	}
+	for _, u := range w.unsettled {
+		if u.last.Before(mark) {
+			mark = u.last // Another sweeper has to find whom it concerns.
 		}
 	}
 	w.open.Set(float64(open))

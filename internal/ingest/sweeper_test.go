@@ -202,6 +202,7 @@ func (s *surroundings) sweep(t *testing.T, o ingest.SweeperOptions, overlap time
 		t.Fatal(err)
 	}
 	sweeper.SetOverlap(overlap)
+	sweeper.SetPatience(overlap)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- sweeper.Run(ctx) }()

@@ -95,7 +95,7 @@ func History(m Memory, others []Memory) (placed Memory, ended []Memory) {
 			if o.Status == ItemActive && o.ValidTo == nil {
 				over := *o
 				until := m.ValidFrom
-				over.ValidTo, over.Status, over.StatusReason = &until, ItemSuperseded, "replaced by "+m.MemoryID
+				over.ValidTo, over.Status, over.StatusReason = &until, ItemSuperseded, ReasonReplaced+m.MemoryID
 				ended = append(ended, over)
 			}
 		case after == nil || o.ValidFrom.Before(after.ValidFrom):
@@ -112,7 +112,7 @@ func History(m Memory, others []Memory) (placed Memory, ended []Memory) {
 	}
 	if after != nil && after.Status == ItemActive {
 		until := after.ValidFrom
-		m.ValidTo, m.Status, m.StatusReason = &until, ItemSuperseded, "replaced by "+after.MemoryID
+		m.ValidTo, m.Status, m.StatusReason = &until, ItemSuperseded, ReasonReplaced+after.MemoryID
 	}
 	return m, ended
 }

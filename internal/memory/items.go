@@ -358,9 +358,11 @@ type TaskReflection struct {
 	ReflectedBy string `json:"reflected_by"`
 	Fallback    string `json:"fallback,omitempty"`
 	// Kept counts snapshots and memories that were stored, Dropped what was not, by reason.
-	Kept       int            `json:"kept"`
-	Dropped    map[string]int `json:"dropped,omitempty"`
-	RecordedAt time.Time      `json:"recorded_at"`
+	Kept    int            `json:"kept"`
+	Dropped map[string]int `json:"dropped,omitempty"`
+	// Basis is the hash of what it rests on beside the task; see [Basis].
+	Basis      string    `json:"basis,omitempty"`
+	RecordedAt time.Time `json:"recorded_at"`
 }
 
 // Run is the state of one run of a consolidation job. What it wrote counts once it is committed.

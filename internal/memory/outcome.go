@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -323,7 +324,7 @@ func (a *analyser) succeededTask() {
 	}
 	// One success teaches it; those after the first only confirm it.
 	for _, t := range a.succeeded {
-		if t.EndedAt.Before(a.task.EndedAt) && slices.ContainsFunc(writes(t), func(s Step) bool { return s.Tool == decisive.Tool }) {
+		if endedBefore(t, a.task) && slices.ContainsFunc(writes(t), func(s Step) bool { return s.Tool == decisive.Tool }) {
 			a.out.Dropped[DropKnown]++
 			return
 		}
@@ -331,6 +332,11 @@ func (a *analyser) succeededTask() {
 	f.Step = *decisive
 	f.Evidence = append(f.Evidence, decisive.EventID)
 	a.out.Findings = append(a.out.Findings, f)
+}
+
+// endedBefore orders tasks: by their end, and by their id where that is the same.
+func endedBefore(a, b Task) bool {
+	return cmp.Or(a.EndedAt.Compare(b.EndedAt), strings.Compare(a.TaskID, b.TaskID)) < 0
 }
 
 // extraOfFailed names changes that most failed tasks made and this one did not.

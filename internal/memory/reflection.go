@@ -9,9 +9,17 @@ type ReflectionRequest struct {
 	Revision  uint64 `json:"revision"`
 	// Closed is false for a provisional reflection of a task that still runs.
 	Closed bool `json:"closed"`
+	// Settle is set when the revision was reflected already, and is to be again because its basis has changed: it names the
+	// new basis and the reflection that rests on another.
+	Settle string `json:"settle,omitempty"`
 }
 
-// MessageID is the id for the broker's de-duplication: one message a revision, whoever sends it.
+// MessageID is the id for the broker's de-duplication: one message a revision, and one for each time that it is to be
+// settled, whoever sends it.
 func (r ReflectionRequest) MessageID() string {
-	return fmt.Sprintf("%s/%s/%d", r.Namespace, r.TaskID, r.Revision)
+	id := fmt.Sprintf("%s/%s/%d", r.Namespace, r.TaskID, r.Revision)
+	if r.Settle != "" {
+		id += "/" + r.Settle
+	}
+	return id
 }

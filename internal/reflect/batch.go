@@ -1,23 +1,27 @@
 package reflect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
-// maxBatchSiblings bounds how many tasks of all goals of a batch are looked at, the latest first.
-const maxBatchSiblings = 2000
+// siblingsPerRead is how many siblings are read at once.
+const siblingsPerRead = 50
 
 // reading remembers what was read for the tasks of one batch, so that what several of them need is read once.
 type reading struct {
 	*Reflector
-	siblings map[[2]string][]memory.Task // by namespace and goal
+	bases    map[memory.TaskKey]memory.Basis
+	siblings map[memory.TaskKey]memory.Task
 	known    map[[3]string][]memory.Snapshot
 	standing map[memory.TaskKey]standing
 }
@@ -30,7 +34,7 @@ type standing struct {
 
 func (r *Reflector) reading() *reading {
 	return &reading{
-		Reflector: r, siblings: map[[2]string][]memory.Task{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
+		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
 	}
 }
 
@@ -67,19 +71,71 @@ func (b *reading) readStanding(ctx context.Context, keys []memory.TaskKey) error
 	return nil
 }
 
-// readSiblings reads the latest tasks of goals.
-func (b *reading) readSiblings(ctx context.Context, namespace string, goals []string) error {
-	for _, goal := range goals {
-		b.siblings[[2]string{namespace, goal}] = nil
+// readBases reads what the reflections of the tasks rest on.
+func (b *reading) readBases(ctx context.Context, tasks []memory.Task) error {
+	outlines := make([]memory.TaskOutline, len(tasks))
+	for i, t := range tasks {
+		outlines[i] = memory.OutlineOf(t)
 	}
-	for t, err := range b.opts.Tasks.Tasks(ctx, memory.TaskFilter{Namespace: namespace, GoalIDs: goals, Newest: true, Limit: maxBatchSiblings}) {
+	bases, err := memory.Bases(ctx, b.opts.Tasks, outlines)
+	if err != nil {
+		return fmt.Errorf("find out what the reflection of %d tasks rests on: %w", len(tasks), err)
+	}
+	maps.Copy(b.bases, bases)
+	return nil
+}
+
+// stillHolds reports that what was done is what a request asks for: the same revision, on what is the basis now.
+func (b *reading) stillHolds(request memory.ReflectionRequest, done memory.TaskReflection) bool {
+	return done.Revision > request.Revision || done.Revision == request.Revision && done.Basis == b.bases[keyOf(request)].Hash()
+}
+
+// siblingsOf gives the siblings of a basis with their steps.
+func (b *reading) siblingsOf(ctx context.Context, basis memory.Basis) ([]memory.Task, error) {
+	keys := make([]memory.TaskKey, len(basis.Siblings))
+	for i, s := range basis.Siblings {
+		keys[i] = s.Key
+	}
+	if err := b.readSiblings(ctx, keys); err != nil {
+		return nil, err
+	}
+	out := make([]memory.Task, 0, len(keys))
+	for _, key := range keys {
+		if t, is := b.siblings[key]; is {
+			out = append(out, t)
+		}
+	}
+	// One order, whatever the record's.
+	slices.SortFunc(out, func(a, b memory.Task) int {
+		return cmp.Or(a.EndedAt.Compare(b.EndedAt), strings.Compare(a.TaskID, b.TaskID))
+	})
+	return out, nil
+}
+
+// readSiblings reads tasks that were not read yet.
+func (b *reading) readSiblings(ctx context.Context, keys []memory.TaskKey) error {
+	var missing []memory.TaskKey
+	for _, key := range keys {
+		if _, read := b.siblings[key]; !read && !slices.Contains(missing, key) {
+			missing = append(missing, key)
+		}
+	}
+	for most := siblingsPerRead; len(missing) > 0; {
+		chunk := missing[:min(len(missing), most)]
+		stored, err := b.opts.Tasks.TaskEvents(ctx, chunk)
+		if errors.Is(err, memory.ErrTooMuch) && len(chunk) > 1 {
+			most = len(chunk) / 2
+			continue
+		}
 		if err != nil {
-			return fmt.Errorf("read tasks of %d goals: %w", len(goals), err)
+			return fmt.Errorf("read %d siblings: %w", len(chunk), err)
 		}
-		key := [2]string{namespace, t.GoalID}
-		if had := b.siblings[key]; len(had) <= maxSiblings {
-			b.siblings[key] = append(had, t)
+		for _, key := range chunk {
+			if evs := memory.Envelopes(stored[key]); len(evs) > 0 { // else it was erased
+				b.siblings[key] = memory.BuildTask(evs, true)
+			}
 		}
+		missing = missing[len(chunk):]
 	}
 	return nil
 }
@@ -111,17 +167,14 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 	if err != nil {
 		return fail(fmt.Errorf("read what was reflected of %d tasks: %w", len(keys), err))
 	}
-	keys = slices.DeleteFunc(keys, func(key memory.TaskKey) bool {
-		done, was := last[key]
-		return was && done.Revision >= requests[highest[key]].Revision
-	})
+	keys = slices.DeleteFunc(keys, func(key memory.TaskKey) bool { return last[key].Revision > requests[highest[key]].Revision })
 	if len(keys) == 0 {
 		return errs
 	}
 	stored, err := r.opts.Tasks.TaskEvents(ctx, keys)
 	if errors.Is(err, memory.ErrTooMuch) && len(keys) > 1 {
 		for _, key := range keys { // each by itself is small enough, or cannot be read at all
-			_, errs[highest[key]] = r.reflect(ctx, requests[highest[key]], 0)
+			_, errs[highest[key]] = r.Reflect(ctx, requests[highest[key]])
 		}
 		return errs
 	}
@@ -129,39 +182,50 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 		return fail(fmt.Errorf("read %d tasks: %w", len(keys), err))
 	}
 	b := r.reading()
+	tasks := make([]memory.Task, 0, len(keys))
+	for _, key := range keys {
+		task, _, err := built(requests[highest[key]], stored[key])
+		if err != nil {
+			errs[highest[key]] = err
+			continue
+		}
+		tasks = append(tasks, task)
+	}
+	if err := b.readBases(ctx, tasks); err != nil {
+		return fail(err)
+	}
+	tasks = slices.DeleteFunc(tasks, func(t memory.Task) bool {
+		done, was := last[taskKey(t)]
+		return was && b.stillHolds(requests[highest[taskKey(t)]], done)
+	})
+	if len(tasks) == 0 {
+		return errs
+	}
+	keys = keys[:0]
+	var siblings []memory.TaskKey
+	for _, t := range tasks {
+		keys = append(keys, taskKey(t))
+		for _, s := range b.bases[taskKey(t)].Siblings {
+			siblings = append(siblings, s.Key)
+		}
+	}
 	if err := b.readStanding(ctx, keys); err != nil {
 		return fail(err)
 	}
-	goals := map[string][]string{}
-	for _, key := range keys {
-		for _, e := range stored[key] {
-			if e.GoalID != "" {
-				if !slices.Contains(goals[key.Namespace], e.GoalID) {
-					goals[key.Namespace] = append(goals[key.Namespace], e.GoalID)
-				}
-				break // the first that an event names is the task's, or is read on its own below
-			}
-		}
-	}
-	for namespace, ids := range goals {
-		if err := b.readSiblings(ctx, namespace, ids); err != nil {
-			return fail(err)
-		}
+	if err := b.readSiblings(ctx, siblings); err != nil {
+		return fail(err)
 	}
 	plans := make([]*Plan, 0, len(keys))
 	from := make([]int, 0, len(keys)) // plans[k] is of requests[from[k]]
 	began := time.Now()
-	for _, key := range keys {
-		at := highest[key]
-		task, evs, err := built(requests[at], stored[key])
-		if err == nil {
-			var p Plan
-			if p, err = b.plan(ctx, task, evs, requests[at].Revision, requests[at].Closed, 0); err == nil {
-				plans, from = append(plans, &p), append(from, at)
-				continue
-			}
+	for _, task := range tasks {
+		at := highest[taskKey(task)]
+		p, err := b.plan(ctx, task, memory.Envelopes(stored[taskKey(task)]), requests[at].Revision, requests[at].Closed)
+		if err != nil {
+			errs[at] = err
+			continue
 		}
-		errs[at] = err
+		plans, from = append(plans, &p), append(from, at)
 	}
 	err = r.finish(ctx, plans, began)
 	if err != nil && len(plans) > 1 { // one of them may be what cannot be stored
@@ -202,12 +266,16 @@ func (r *Reflector) finish(ctx context.Context, plans []*Plan, began time.Time) 
 func (r *Reflector) reflectionOf(p *Plan) memory.TaskReflection {
 	return memory.TaskReflection{
 		Namespace: p.Namespace, TaskID: p.TaskID, Revision: p.Revision, Closed: p.Closed, ReflectedBy: p.ReflectedBy, Fallback: p.Fallback,
-		Kept: len(p.Snapshots) + len(p.Memories), Dropped: p.Dropped, RecordedAt: r.opts.Now().UTC(),
+		Kept: p.kept, Dropped: p.Dropped, Basis: p.Basis, RecordedAt: r.opts.Now().UTC(),
 	}
 }
 
 func keyOf(request memory.ReflectionRequest) memory.TaskKey {
 	return memory.TaskKey{Namespace: request.Namespace, TaskID: request.TaskID}
+}
+
+func taskKey(t memory.Task) memory.TaskKey {
+	return memory.TaskKey{Namespace: t.Namespace, TaskID: t.TaskID}
 }
 
 // built is the task of a request, from its events.

@@ -131,7 +131,11 @@ type modelLesson struct {
 // error: a model must never keep a task from being reflected.
 func (d *drafter) askModel(ctx context.Context, findings []memory.Finding, words []worded) error {
 	asked := findings[:min(len(findings), maxAsked)]
-	question := d.question(asked)
+	held, err := d.held(ctx, d.task)
+	if err != nil {
+		return err
+	}
+	question := d.question(asked, held)
 	complaints, taken, err := d.round(ctx, question, asked, words)
 	if err == nil && len(complaints) > 0 {
 		var b strings.Builder
@@ -278,7 +282,7 @@ func letters(s string) string {
 }
 
 // question tells the model the findings with their evidence.
-func (d *drafter) question(asked []memory.Finding) string {
+func (d *drafter) question(asked []memory.Finding, held []string) string {
 	var b strings.Builder
 	b.WriteString("Examples of the form (their content is not about this task):\n")
 	for _, e := range d.opts.Examples {
@@ -286,9 +290,9 @@ func (d *drafter) question(asked []memory.Finding) string {
 	}
 	t := d.task
 	fmt.Fprintf(&b, "The task (type %q, language %s) ended with status %s (%s).\nGoal: %s\n", t.TaskType, d.analysis.Language, t.Status, t.Certainty, clean(cmp.Or(t.Goal, t.InputSummary), 600))
-	if len(d.held.lessons) > 0 {
+	if len(held) > 0 {
 		b.WriteString("\nMemory already holds, do not repeat it in other words; say what is new or more precise:\n")
-		for _, l := range d.held.lessons {
+		for _, l := range held {
 			fmt.Fprintf(&b, "- %s\n", l)
 		}
 	}

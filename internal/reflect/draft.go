@@ -1,8 +1,10 @@
 package reflect
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +35,6 @@ type drafter struct {
 	task     memory.Task
 	evs      []events.Event
 	analysis memory.Analysis
-	held     held
 	plan     *Plan
 	version  memory.Version
 }
@@ -177,7 +178,11 @@ func (d *drafter) memories(ctx context.Context) error {
 
 // place adds a memory to the plan, and ends what it replaces. Statements about nothing in particular replace nothing.
 func (d *drafter) place(ctx context.Context, m memory.Memory) error {
-	if m.MemoryType == memory.MemoryFact && m.Entity != "user" {
+	if i := slices.IndexFunc(d.standing[taskKey(d.task)].memories, func(o memory.Memory) bool { return o.MemoryID == m.MemoryID && o.Value == m.Value }); i >= 0 {
+		// It has its place; what has come since is for the consolidator to put in order.
+		was := d.standing[taskKey(d.task)].memories[i]
+		m.Operation, m.OldValue = was.Operation, was.OldValue
+	} else if m.MemoryType == memory.MemoryFact && m.Entity != "user" {
 		others, err := d.opts.Items.Memories(ctx, memory.ItemFilter{Namespace: m.Namespace, Entity: m.Entity})
 		if err != nil {
 			return fmt.Errorf("read what is known about %q: %w", m.Entity, err)
@@ -193,7 +198,7 @@ func (d *drafter) place(ctx context.Context, m memory.Memory) error {
 				d.plan.oldMemories = append(d.plan.oldMemories, old)
 			}
 			d.plan.relations = append(d.plan.relations, memory.Relation{
-				Namespace: m.Namespace, FromID: m.MemoryID, Kind: memory.RelationSupersedes, ToID: old.MemoryID, Weight: 1, Reason: "a later statement about the same",
+				Namespace: m.Namespace, FromID: m.MemoryID, Kind: memory.RelationSupersedes, ToID: old.MemoryID, Weight: 1, Reason: memory.ReasonLaterStatement,
 				Writer: writerReflector,
 			})
 		}
@@ -202,66 +207,95 @@ func (d *drafter) place(ctx context.Context, m memory.Memory) error {
 	return nil
 }
 
-// keepStanding compares with what the record holds of this task: what others decided about an item stands, and what this
-// revision does not have is superseded.
+// keepStanding compares with what the record holds of this task: what others decided about an item stands, what is there
+// as it is is not written again, and what this reflection does not have is superseded.
 func (d *drafter) keepStanding() {
-	had := d.standing[memory.TaskKey{Namespace: d.task.Namespace, TaskID: d.task.TaskID}]
+	had := d.standing[taskKey(d.task)]
 	for _, old := range had.snapshots {
 		i := slices.IndexFunc(d.plan.Snapshots, func(s memory.Snapshot) bool { return s.SnapshotID == old.SnapshotID })
 		if i < 0 {
 			if d.mine(old.Judged, old.Version, old.ReflectedBy) {
 				over := old
-				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, memory.ReasonNotDerived, d.version
+				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, memory.ReasonNotDerived, d.versionAfter(old.Version)
 				d.plan.oldSnapshots = append(d.plan.oldSnapshots, over)
 				d.plan.Superseded = append(d.plan.Superseded, old.SnapshotID)
 			}
 			continue
 		}
-		if !d.stands(&d.plan.Snapshots[i].Judged, old.Judged, old.Version) {
+		if !d.stands(old.Judged, old.Version) {
 			d.plan.Snapshots = slices.Delete(d.plan.Snapshots, i, i+1)
 			d.plan.kinds = slices.Delete(d.plan.kinds, i, i+1)
+			continue
 		}
+		s := &d.plan.Snapshots[i]
+		s.Judged = memory.Renewed(s.Judged, old.Judged)
+		s.Version = d.versionAfter(old.Version)
+		if old.TaskContext.AvailableTools == nil {
+			old.TaskContext.AvailableTools = []string{}
+		}
+		d.plan.unchanged[s.SnapshotID] = same(*s, old) && old.Version.TaskRevision == d.version.TaskRevision
 	}
 	for _, old := range had.memories {
 		i := slices.IndexFunc(d.plan.Memories, func(m memory.Memory) bool { return m.MemoryID == old.MemoryID })
 		if i < 0 {
 			if d.plan.Closed && d.mine(old.Judged, old.Version, old.ExtractedBy) {
 				over := old
-				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, memory.ReasonNotDerived, d.version
+				over.Status, over.StatusReason, over.Version = memory.ItemSuperseded, memory.ReasonNotDerived, d.versionAfter(old.Version)
 				d.plan.oldMemories = append(d.plan.oldMemories, over)
 				d.plan.Superseded = append(d.plan.Superseded, old.MemoryID)
 			}
 			continue
 		}
-		if !d.stands(&d.plan.Memories[i].Judged, old.Judged, old.Version) {
+		if !d.stands(old.Judged, old.Version) {
 			d.plan.Memories = slices.Delete(d.plan.Memories, i, i+1)
-		} else if d.plan.Memories[i].Status == memory.ItemSuperseded && old.ValidTo != nil {
-			d.plan.Memories[i].ValidTo = old.ValidTo
+			continue
 		}
+		m := &d.plan.Memories[i]
+		m.Judged = memory.Renewed(m.Judged, old.Judged)
+		if memory.Overruled(old.Judged) {
+			m.ValidTo = old.ValidTo
+		}
+		m.Version = d.versionAfter(old.Version)
+		d.plan.unchanged[m.MemoryID] = same(*m, old) && old.Version.TaskRevision == d.version.TaskRevision
 	}
 }
 
-// mine reports an active item that an earlier reflection of this task made and that this one is to supersede. A
-// provisional reflection, which looks for less, supersedes only what a provisional one made.
+// same reports that two versions of an item say the same.
+func same[T memory.Snapshot | memory.Memory](a, b T) bool {
+	x, err := json.Marshal(a)
+	y, errOfB := json.Marshal(b)
+	return err == nil && errOfB == nil && bytes.Equal(x, y)
+}
+
+// versionAfter names a version that follows one that the record holds: of the same revision of the task, it is told from
+// the earlier ones of it by the time.
+func (d *drafter) versionAfter(old memory.Version) memory.Version {
+	v := d.version
+	if old.TaskRevision == v.TaskRevision {
+		v.Seq = uint64(max(d.opts.Now().UnixMilli(), 1))
+		if old.Writer == v.Writer {
+			v.Seq = max(v.Seq, old.Seq+1)
+		}
+	}
+	return v
+}
+
+// mine reports an item that an earlier reflection of this task made, that counts in some way, and that this one is to
+// supersede. A provisional reflection, which looks for less, supersedes only what a provisional one made.
 func (d *drafter) mine(j memory.Judged, v memory.Version, by string) bool {
-	if j.Status != memory.ItemActive && j.Status != memory.ItemPendingReview || v.WriterKind == memory.WriterPerson || by == "" || by == writerKeeper || v.TaskRevision >= d.version.TaskRevision && d.version.Seq == 0 {
+	counts := j.Status == memory.ItemActive || j.Status == memory.ItemPendingReview || memory.Overruled(j)
+	if !counts || v.WriterKind == memory.WriterPerson || by == "" || by == writerKeeper || v.TaskRevision > d.version.TaskRevision {
 		return false
 	}
 	return d.plan.Closed || v.TaskRevision%2 == 0
 }
 
-// stands carries over what others decided about an item since, and reports false when the new version is not to be
-// written at all: what was forgotten or archived stays so, and a person's version outlasts all.
-func (d *drafter) stands(now *memory.Judged, old memory.Judged, v memory.Version) bool {
-	switch {
-	case old.Status == memory.ItemForgotten || old.Status == memory.ItemArchived || v.WriterKind == memory.WriterPerson || v.TaskRevision >= memory.RevisionOutlasting:
+// stands reports false when a new version is not to be written at all: what was forgotten or archived stays so, and a
+// person's version outlasts all.
+func (d *drafter) stands(old memory.Judged, v memory.Version) bool {
+	if old.Status == memory.ItemForgotten || old.Status == memory.ItemArchived || v.WriterKind == memory.WriterPerson || v.TaskRevision >= memory.RevisionOutlasting {
 		d.plan.Dropped[dropForgotten]++
 		return false
-	case v.Writer == writerReflector:
-		return true
 	}
-	// Another program wrote the last version: the consolidator, or the keeper for feedback.
-	now.Status, now.StatusReason = old.Status, old.StatusReason
-	now.Confidence, now.ConfidenceReasons = old.Confidence, old.ConfidenceReasons
 	return true
 }

@@ -639,7 +639,7 @@ func (k *Keeper) placeMemory(ctx context.Context, e events.Event, m memory.Memor
 			c.memories = append(c.memories, old)
 			c.relations = append(c.relations, memory.Relation{
 				Namespace: e.Namespace, FromID: m.MemoryID, Kind: memory.RelationSupersedes, ToID: old.MemoryID, Weight: 1,
-				Reason: string(m.Operation), Writer: m.Version.Writer, Seq: 1,
+				Reason: memory.ReasonLaterStatement, Writer: m.Version.Writer, Seq: 1,
 			})
 		}
 		if m.Status == memory.ItemSuperseded {
@@ -759,12 +759,7 @@ func (k *Keeper) feedback(ctx context.Context, e events.Event) (change, error) {
 	if o == "" || slices.Contains(item.judged().Evidence, e.ID) {
 		return c, nil
 	}
-	return item.with(func(j *memory.Judged) {
-		after, reason := memory.ApplyFeedback(j.Confidence, o)
-		j.Confidence = after
-		j.ConfidenceReasons = append(slices.Clone(j.ConfidenceReasons), reason)
-		j.Evidence = append(slices.Clone(j.Evidence), e.ID)
-	}, version(e, item.version().TaskRevision, item.version().WriterKind == memory.WriterPerson), StatusRecorded), nil
+	return item.with(func(j *memory.Judged) { *j = memory.WithOpinion(*j, o, e.ID) }, version(e, item.version().TaskRevision, item.version().WriterKind == memory.WriterPerson), StatusRecorded), nil
 }
 
 // opinionOf reads feedback: helpful or not for a rating, and what a user approves, rejects or corrects.

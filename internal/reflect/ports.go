@@ -3,16 +3,15 @@ package reflect
 import (
 	"context"
 	"encoding/json"
-	"iter"
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
-// TaskReader reads tasks with what happened in them.
+// TaskReader reads tasks with what happened in them, and what their reflection rests on.
 type TaskReader interface {
+	memory.BasisReader
 	TaskEvents(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey][]memory.StoredEvent, error)
-	Tasks(ctx context.Context, filter memory.TaskFilter) iter.Seq2[memory.Task, error]
 }
 
 // Ledger knows which revisions of tasks were reflected.

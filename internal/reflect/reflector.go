@@ -1,13 +1,11 @@
 package reflect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,9 +29,6 @@ const (
 	dropGate      = "quality_gate"
 	dropTrust     = "trust_gate"
 )
-
-// maxSiblings is how many other tasks of a goal a task is compared with, the latest first.
-const maxSiblings = 20
 
 // Options are the parts of a [Reflector]; those without a remark are required.
 type Options struct {
@@ -140,7 +135,12 @@ type Plan struct {
 	// ReflectedBy is evidence or the model's name; Fallback says why the evidence critic stood in for the model.
 	ReflectedBy string `json:"reflected_by"`
 	Fallback    string `json:"fallback,omitempty"`
+	// Basis is the hash of what it rests on beside the task.
+	Basis string `json:"basis,omitempty"`
 
+	// kept counts snapshots and memories, unchanged holds those that the record has already as they are.
+	kept         int
+	unchanged    map[string]bool
 	oldSnapshots []memory.Snapshot
 	oldMemories  []memory.Memory
 	relations    []memory.Relation
@@ -163,11 +163,11 @@ func (r *Reflector) Plan(ctx context.Context, key memory.TaskKey) (Plan, error) 
 	if err != nil {
 		return Plan{}, err
 	}
-	return b.plan(ctx, task, evs, task.Revision, true, 0)
+	return b.plan(ctx, task, evs, task.Revision, true)
 }
 
-// Reflect reflects one revision of a task and stores what comes of it. Repeating it changes nothing; a revision that is
-// older than one that was reflected is left alone. The error is memory.ErrNotFound when the task has no events (it was
+// Reflect reflects one revision of a task and stores what comes of it. Repeating it changes nothing as long as its siblings
+// and what is known of its errors are the same; a revision that is older than one that was reflected is left alone. The error is memory.ErrNotFound when the task has no events (it was
 // erased), memory.ErrRejected when the record can never take what came of it, and otherwise to be tried again.
 func (r *Reflector) Reflect(ctx context.Context, request memory.ReflectionRequest) (memory.TaskReflection, error) {
 	key := keyOf(request)
@@ -175,25 +175,33 @@ func (r *Reflector) Reflect(ctx context.Context, request memory.ReflectionReques
 	if err != nil {
 		return memory.TaskReflection{}, fmt.Errorf("read what was reflected of task %q: %w", key.TaskID, err)
 	}
-	if done, was := last[key]; was && done.Revision >= request.Revision {
+	done, was := last[key]
+	if !was {
+		return r.reflect(ctx, request, nil)
+	}
+	if done.Revision > request.Revision {
 		return done, nil
 	}
-	return r.reflect(ctx, request, 0)
+	return r.reflect(ctx, request, &done)
 }
 
-// Again reflects a task anew although its revision was reflected already, because the critics, the model or the task's
-// siblings may have changed. Its versions replace those of the same revision.
+// Again reflects a task anew although its revision was reflected already on the same basis, because the critics or the
+// model may have changed. Its versions replace those of the same revision.
 func (r *Reflector) Again(ctx context.Context, request memory.ReflectionRequest) (memory.TaskReflection, error) {
-	return r.reflect(ctx, request, uint64(max(r.opts.Now().UnixMilli(), 1)))
+	return r.reflect(ctx, request, nil)
 }
 
-func (r *Reflector) reflect(ctx context.Context, request memory.ReflectionRequest, seq uint64) (memory.TaskReflection, error) {
+// reflect reflects a revision unless it is what was done before, on the same basis.
+func (r *Reflector) reflect(ctx context.Context, request memory.ReflectionRequest, done *memory.TaskReflection) (memory.TaskReflection, error) {
 	began := time.Now()
 	b, task, evs, err := r.load(ctx, request)
 	if err != nil {
 		return memory.TaskReflection{}, err
 	}
-	p, err := b.plan(ctx, task, evs, request.Revision, request.Closed, seq)
+	if done != nil && b.stillHolds(request, *done) {
+		return *done, nil
+	}
+	p, err := b.plan(ctx, task, evs, request.Revision, request.Closed)
 	if err != nil {
 		return memory.TaskReflection{}, err
 	}
@@ -233,26 +241,26 @@ func (r *Reflector) load(ctx context.Context, request memory.ReflectionRequest) 
 		return nil, memory.Task{}, nil, err
 	}
 	b := r.reading()
+	if err := b.readBases(ctx, []memory.Task{task}); err != nil {
+		return nil, memory.Task{}, nil, err
+	}
 	return b, task, evs, b.readStanding(ctx, []memory.TaskKey{key})
 }
 
-// plan decides what is to be stored.
-func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event, revision uint64, closed bool, seq uint64) (Plan, error) {
-	siblings, err := b.siblingsOf(ctx, task)
+// plan decides what is to be stored. What the task's reflection rests on was read before.
+func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event, revision uint64, closed bool) (Plan, error) {
+	basis := b.bases[memory.TaskKey{Namespace: task.Namespace, TaskID: task.TaskID}]
+	siblings, err := b.siblingsOf(ctx, basis)
 	if err != nil {
 		return Plan{}, err
 	}
-	held, err := b.held(ctx, task)
-	if err != nil {
-		return Plan{}, err
-	}
-	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: held.errors, MinImportance: b.opts.MinImportance})
+	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: basis.Known, MinImportance: b.opts.MinImportance})
 	p := Plan{
 		Namespace: task.Namespace, TaskID: task.TaskID, Revision: revision, Closed: closed, ReflectedBy: criticEvidence, Dropped: a.Dropped,
-		Snapshots: []memory.Snapshot{}, Memories: []memory.Memory{},
+		Snapshots: []memory.Snapshot{}, Memories: []memory.Memory{}, Basis: basis.Hash(), unchanged: map[string]bool{},
 	}
-	d := drafter{reading: b, task: task, evs: evs, analysis: a, held: held, plan: &p, version: memory.Version{
-		TaskRevision: revision, Writer: writerReflector, WriterKind: memory.WriterMachine, Seq: seq,
+	d := drafter{reading: b, task: task, evs: evs, analysis: a, plan: &p, version: memory.Version{
+		TaskRevision: revision, Writer: writerReflector, WriterKind: memory.WriterMachine,
 	}}
 	if err := d.snapshots(ctx); err != nil {
 		return Plan{}, err
@@ -260,62 +268,34 @@ func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event
 	if err := d.memories(ctx); err != nil {
 		return Plan{}, err
 	}
+	p.kept = len(p.Snapshots) + len(p.Memories)
 	d.keepStanding()
 	return p, nil
 }
 
-// siblingsOf are the other finished tasks of the goal.
-func (b *reading) siblingsOf(ctx context.Context, task memory.Task) ([]memory.Task, error) {
-	if task.GoalID == "" {
-		return nil, nil
-	}
-	goal := [2]string{task.Namespace, task.GoalID}
-	if _, read := b.siblings[goal]; !read {
-		if err := b.readSiblings(ctx, task.Namespace, []string{task.GoalID}); err != nil {
-			return nil, err
-		}
-	}
-	var out []memory.Task
-	for _, t := range b.siblings[goal] {
-		if t.TaskID != task.TaskID && t.Finished {
-			out = append(out, t)
-		}
-	}
-	// One order, whatever the record's.
-	slices.SortFunc(out, func(a, b memory.Task) int {
-		return cmp.Or(a.EndedAt.Compare(b.EndedAt), strings.Compare(a.TaskID, b.TaskID))
-	})
-	return out, nil
-}
+const (
+	// maxHeld is how many lessons on a tool are looked at, and maxTold how many a model is told.
+	maxHeld = 50
+	maxTold = 10
+)
 
-// held is what memory holds about the tools that failed in a task.
-type held struct {
-	errors  map[string]bool
-	lessons []string
-}
-
-// maxHeld is how many lessons on a tool are looked at.
-const maxHeld = 50
-
-func (b *reading) held(ctx context.Context, task memory.Task) (held, error) {
-	out := held{errors: map[string]bool{}}
+// held are lessons that memory holds about the tools that failed in a task. They are for the wording of a model alone: what
+// is kept never depends on what is remembered at the moment.
+func (b *reading) held(ctx context.Context, task memory.Task) ([]string, error) {
+	var out []string
 	seen := map[string]bool{}
 	for _, s := range task.Steps {
-		if s.Status != events.StatusFailure || seen[s.Tool] || len(seen) == 10 {
+		if s.Status != events.StatusFailure || seen[s.Tool] || len(seen) == maxTold {
 			continue
 		}
 		seen[s.Tool] = true
 		snapshots, err := b.knownOf(ctx, task, s.Tool)
 		if err != nil {
-			return held{}, err
+			return nil, err
 		}
 		for _, known := range snapshots {
-			if known.TaskID == task.TaskID {
-				continue
-			}
-			out.errors[memory.KnownKey(s.Tool, memory.ErrorSignature(cmp.Or(known.Outcome.ErrorMessage, known.Outcome.ErrorType)))] = true
-			if known.Reflection != nil && len(out.lessons) < 10 && !slices.Contains(out.lessons, known.Reflection.Lesson) {
-				out.lessons = append(out.lessons, known.Reflection.Lesson)
+			if known.TaskID != task.TaskID && known.Reflection != nil && len(out) < maxTold && !slices.Contains(out, known.Reflection.Lesson) {
+				out = append(out, known.Reflection.Lesson)
 			}
 		}
 	}
@@ -338,24 +318,36 @@ func (b *reading) knownOf(ctx context.Context, task memory.Task, tool string) ([
 	return known, nil
 }
 
-// store writes in the order in which each part can be repeated: the record, then vectors and index.
+// store writes in the order in which each part can be repeated: the record, then vectors and index. What the record holds
+// already is not written again; whether its vector is there is not known.
 func (r *Reflector) store(ctx context.Context, plans []*Plan) error {
-	var snapshots []memory.Snapshot
-	var memories []memory.Memory
+	var snapshots, newSnapshots []memory.Snapshot
+	var memories, newMemories []memory.Memory
 	var relations []memory.Relation
 	for _, p := range plans {
 		snapshots = append(append(snapshots, p.Snapshots...), p.oldSnapshots...)
 		memories = append(append(memories, p.Memories...), p.oldMemories...)
+		for _, s := range p.Snapshots {
+			if !p.unchanged[s.SnapshotID] {
+				newSnapshots = append(newSnapshots, s)
+			}
+		}
+		for _, m := range p.Memories {
+			if !p.unchanged[m.MemoryID] {
+				newMemories = append(newMemories, m)
+			}
+		}
+		newSnapshots, newMemories = append(newSnapshots, p.oldSnapshots...), append(newMemories, p.oldMemories...)
 		relations = append(relations, p.relations...)
 	}
-	if len(snapshots) > 0 {
-		if err := r.opts.Writer.InsertSnapshots(ctx, snapshots); err != nil {
-			return fmt.Errorf("store %d snapshots: %w", len(snapshots), err)
+	if len(newSnapshots) > 0 {
+		if err := r.opts.Writer.InsertSnapshots(ctx, newSnapshots); err != nil {
+			return fmt.Errorf("store %d snapshots: %w", len(newSnapshots), err)
 		}
 	}
-	if len(memories) > 0 {
-		if err := r.opts.Writer.InsertMemories(ctx, memories); err != nil {
-			return fmt.Errorf("store %d memories: %w", len(memories), err)
+	if len(newMemories) > 0 {
+		if err := r.opts.Writer.InsertMemories(ctx, newMemories); err != nil {
+			return fmt.Errorf("store %d memories: %w", len(newMemories), err)
 		}
 	}
 	if len(relations) > 0 {

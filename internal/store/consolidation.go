@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -131,6 +133,51 @@ func (c *ClickHouse) ItemVectors(ctx context.Context, namespace, model string, i
 		}
 	}
 	return out, nil
+}
+
+// TextVectors returns the vectors of items under a model, each of the text that its hash names. Items without one are left
+// out.
+func (c *ClickHouse) TextVectors(ctx context.Context, namespace, model string, texts map[string]string) (map[string][]float32, error) {
+	if namespace == "" {
+		return nil, ErrNamespace
+	}
+	out := make(map[string][]float32, len(texts))
+	const query = `SELECT item_id, text_hash, argMin(item_vectors.vector, recorded_at) FROM item_vectors
+		WHERE namespace = ? AND model = ? AND item_id IN ? GROUP BY item_id, text_hash`
+	for chunk := range slices.Chunk(slices.Sorted(maps.Keys(texts)), idsPerQuery) {
+		err := c.query(ctx, "read vectors", query, []any{namespace, model, chunk}, func(rows driver.Rows) error {
+			var id, text string
+			var vector []float32
+			if err := rows.Scan(&id, &text, &vector); err != nil {
+				return err
+			}
+			if texts[id] == text {
+				out[id] = vector
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// VectorsSince returns the ids of the items of which a vector under a model was recorded since a moment, in order.
+func (c *ClickHouse) VectorsSince(ctx context.Context, namespace, model string, since time.Time) ([]string, error) {
+	if namespace == "" {
+		return nil, ErrNamespace
+	}
+	var out []string
+	err := c.query(ctx, "find new vectors", `SELECT DISTINCT item_id FROM item_vectors
+			WHERE namespace = ? AND model = ? AND recorded_at >= fromUnixTimestamp64Milli(?, 'UTC') ORDER BY item_id`,
+		[]any{namespace, model, max(since.UnixMilli(), 0)}, func(rows driver.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			out = append(out, id)
+			return err
+		})
+	return out, err
 }
 
 // limit is the clause that bounds an answer; 0 means all.

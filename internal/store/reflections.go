@@ -8,7 +8,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
-const reflectionColumns = "namespace, task_id, revision, closed, reflected_by, fallback, kept, dropped"
+const reflectionColumns = "namespace, task_id, revision, closed, reflected_by, fallback, kept, dropped, basis"
 
 // InsertReflections notes which revisions of tasks were reflected. The error may be a [RowError].
 func (c *ClickHouse) InsertReflections(ctx context.Context, reflections []memory.TaskReflection) error {
@@ -23,7 +23,7 @@ func (c *ClickHouse) InsertReflections(ctx context.Context, reflections []memory
 		for reason, n := range r.Dropped {
 			dropped[reason] = int64(n)
 		}
-		return b.Append(r.Namespace, r.TaskID, r.Revision, r.Closed, r.ReflectedBy, r.Fallback, int64(r.Kept), dropped)
+		return b.Append(r.Namespace, r.TaskID, r.Revision, r.Closed, r.ReflectedBy, r.Fallback, int64(r.Kept), dropped, r.Basis)
 	})
 }
 
@@ -34,7 +34,7 @@ func (c *ClickHouse) Reflections(ctx context.Context, keys []memory.TaskKey) (ma
 		var r memory.TaskReflection
 		var kept int64
 		var dropped map[string]int64
-		if err := rows.Scan(&r.Namespace, &r.TaskID, &r.Revision, &r.Closed, &r.ReflectedBy, &r.Fallback, &kept, &dropped, &r.RecordedAt); err != nil {
+		if err := rows.Scan(&r.Namespace, &r.TaskID, &r.Revision, &r.Closed, &r.ReflectedBy, &r.Fallback, &kept, &dropped, &r.Basis, &r.RecordedAt); err != nil {
 			return err
 		}
 		r.Kept, r.RecordedAt = int(kept), r.RecordedAt.UTC()

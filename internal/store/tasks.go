@@ -21,7 +21,7 @@ const taskColumns = `namespace, task_id, revision, goal_id, session_id, user_id,
 	corrections, started_at, ended_at, recalled, withheld`
 
 // taskSummaryColumns are derived from the task's steps and not read back.
-const taskSummaryColumns = `steps, duration_ms, tools, error_types`
+const taskSummaryColumns = `steps, duration_ms, tools, error_types, failed_tools, failed_signatures, failed_at`
 
 // InsertTasks writes states of tasks, without their steps. Of all states of a task the one with the highest revision
 // counts, so that they may be written in any order and again. The error may be a [RowError].
@@ -56,11 +56,16 @@ func taskValues(t memory.Task) []any {
 			errorTypes = append(errorTypes, s.ErrorType)
 		}
 	}
+	sightings := memory.Sightings(t)
+	failedTools, signatures, failedAt := make([]string, len(sightings)), make([]string, len(sightings)), make([]time.Time, len(sightings))
+	for i, s := range sightings {
+		failedTools[i], signatures[i], failedAt[i] = s.Tool, s.Signature, s.At
+	}
 	return []any{
 		t.Namespace, t.TaskID, t.Revision, t.GoalID, t.SessionID, t.UserID, t.AgentID, t.ParentTaskID, t.TaskType, t.Goal,
 		t.InputSummary, notNil(t.AvailableTools), string(t.Status), string(t.Certainty), t.Reason, t.Score, t.Closed, t.Finished,
 		int64(t.Events), int64(t.Messages), int64(t.Errors), int64(t.Corrections), t.StartedAt, t.EndedAt, notNil(t.Recalled),
-		t.Withheld, int64(len(t.Steps)), t.Duration().Milliseconds(), tools, errorTypes,
+		t.Withheld, int64(len(t.Steps)), t.Duration().Milliseconds(), tools, errorTypes, failedTools, signatures, failedAt,
 	}
 }
 

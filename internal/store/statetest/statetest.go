@@ -12,7 +12,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -294,37 +293,4 @@ func hashOf(vector []float32) string {
 		_ = binary.Write(h, binary.LittleEndian, x) // A hash never fails.
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
-}
-
-// ErrIndex means that an index does not hold what the record says.
-var ErrIndex = errors.New("the index differs from the record")
-
-// CheckIndex compares an index with the vectors of a state under one model: it must hold each item that can be found, by
-// its current text, and nothing else. Rules are left out.
-func (s State) CheckIndex(ctx context.Context, index memory.VectorIndex, namespace, model string) error {
-	held, err := index.TextHashes(ctx, namespace)
-	if err != nil {
-		return fmt.Errorf("read the index: %w", err)
-	}
-	var wrong []string
-	for _, line := range s.Lines {
-		f := strings.Fields(line)
-		switch {
-		case f[0] == "rule":
-			delete(held, f[1])
-		case f[0] == "vector" && f[3] == model:
-			if text := memory.TextOfStamp(held[f[1]]); text != f[2] {
-				wrong = append(wrong, fmt.Sprintf("%s has text %s and not %s", f[1], text, f[2]))
-			}
-			delete(held, f[1])
-		}
-	}
-	for id := range held {
-		wrong = append(wrong, id+" is not to be found")
-	}
-	if len(wrong) > 0 {
-		slices.Sort(wrong)
-		return fmt.Errorf("%w: %d entries, the first: %s", ErrIndex, len(wrong), wrong[0])
-	}
-	return nil
 }

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/memory"
+)
+
+const (
+	outlineColumns = `namespace, task_id, goal_id, task_type, revision, finished, status, certainty, started_at, failed_tools, failed_signatures, failed_at`
+	// tasksPerGoal is how many tasks of a goal are looked at, the latest.
+	tasksPerGoal = 5000
+	// errorsPerQuery bounds the length of a statement, as a signature has up to 300 bytes.
+	errorsPerQuery = 200
+)
+
+func scanOutline(rows driver.Rows) (memory.TaskOutline, error) {
+	t := memory.TaskOutline{Closed: true}
+	var status, certainty string
+	var tools, signatures []string
+	var at []time.Time
+	err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.GoalID, &t.TaskType, &t.Revision, &t.Finished, &status, &certainty, &t.StartedAt, &tools, &signatures, &at)
+	if err != nil {
+		return t, err //nolint:wrapcheck // The query says what was read.
+	}
+	t.Status, t.Certainty, t.StartedAt = events.Status(status), memory.Certainty(certainty), t.StartedAt.UTC()
+	for i := range min(len(tools), len(signatures), len(at)) {
+		t.Sightings = append(t.Sightings, memory.Sighting{Tool: tools[i], Signature: signatures[i], At: at[i].UTC()})
+	}
+	return t, nil
+}
+
+// Outlines returns those of the tasks whose newest written state is closed.
+func (c *ClickHouse) Outlines(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]memory.TaskOutline, error) {
+	out := make(map[memory.TaskKey]memory.TaskOutline, len(keys))
+	err := c.byTask(ctx, "read outlines of tasks", "SELECT "+outlineColumns+" FROM tasks FINAL WHERE closed AND ", keys, func(rows driver.Rows) error {
+		t, err := scanOutline(rows)
+		out[t.Key] = t
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// OutlinesOfGoals returns the tasks of goals whose newest written state is closed and of which somebody said that they
+// succeeded or failed; of each goal the latest 5,000.
+func (c *ClickHouse) OutlinesOfGoals(ctx context.Context, namespace string, goals []string) ([]memory.TaskOutline, error) {
+	var out []memory.TaskOutline
+	query := fmt.Sprintf(`SELECT %s FROM tasks FINAL
+		WHERE namespace = ? AND goal_id IN ? AND closed AND finished AND status IN ('success', 'failure') AND certainty != 'inferred'
+		ORDER BY started_at DESC, task_id DESC LIMIT %d BY goal_id`, outlineColumns, tasksPerGoal)
+	for chunk := range slices.Chunk(goals, idsPerQuery) {
+		err := c.query(ctx, "read tasks of goals", query, []any{namespace, chunk}, func(rows driver.Rows) error {
+			t, err := scanOutline(rows)
+			out = append(out, t)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// FirstSightings returns the first tasks that met an error, at most so many of each, the earliest first. Rows of former
+// states of tasks are among them.
+func (c *ClickHouse) FirstSightings(ctx context.Context, keys []memory.ErrorKey, most int) (map[memory.ErrorKey][]memory.TaskSighting, error) {
+	of := map[string][]clickhouse.GroupSet{}
+	for _, k := range keys {
+		of[k.Namespace] = append(of[k.Namespace], clickhouse.GroupSet{Value: []any{k.TaskType, k.Tool, k.Signature}})
+	}
+	out := make(map[memory.ErrorKey][]memory.TaskSighting, len(keys))
+	query := fmt.Sprintf(`SELECT task_type, tool, signature, first_at, task_id FROM task_errors
+		WHERE namespace = ? AND (task_type, tool, signature) IN (?)
+		GROUP BY task_type, tool, signature, first_at, task_id
+		ORDER BY first_at, task_id LIMIT %d BY task_type, tool, signature`, most)
+	for namespace, sets := range of {
+		for chunk := range slices.Chunk(sets, errorsPerQuery) {
+			err := c.query(ctx, "look up errors", query, []any{namespace, chunk}, func(rows driver.Rows) error {
+				k := memory.ErrorKey{Namespace: namespace}
+				var s memory.TaskSighting
+				if err := rows.Scan(&k.TaskType, &k.Tool, &k.Signature, &s.At, &s.TaskID); err != nil {
+					return err
+				}
+				s.At = s.At.UTC()
+				out[k] = append(out[k], s)
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
