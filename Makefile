@@ -12,11 +12,15 @@ GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 TEST_FLAGS ?= -race -shuffle=on
 TEST_TIMEOUT ?= 20m
 FUZZ_TIME ?= 10s
+# Of test-chaos.
+SEEDS ?= 1,2,3
+TASKS ?= 300
+OUTAGE ?= 60s
 
-.PHONY: help setup build up milvus demo test lint fuzz bench clean
+.PHONY: help setup build up milvus demo test test-chaos lint fuzz bench clean
 
 help: ## List the targets.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Fetch the engine libraries into .engines/ (once; checked by sha256).
 	@bash scripts/setup.sh
@@ -38,6 +42,11 @@ test: setup ## Run all tests on the real engines, with the race detector.
 	@bash scripts/setup.sh --where-pinned milvus
 	@$(GO) vet ./...
 	@$(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+
+test-chaos: setup ## Kill processes, engines and Milvus at random under load, in larger sizes; prints what was killed and the counts.
+	@bash scripts/setup.sh --where-pinned milvus
+	@HINDSIGHT_TEST_CHAOS_SEEDS=$(SEEDS) HINDSIGHT_TEST_CHAOS_TASKS=$(TASKS) HINDSIGHT_TEST_CHAOS_OUTAGE=$(OUTAGE) \
+		$(GO) test -count=1 -v -timeout 90m ./internal/chaos
 
 lint: $(GOLANGCI) ## Run golangci-lint with the repository's settings, and check go.mod.
 	@$(GO) mod tidy -diff

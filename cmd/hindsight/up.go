@@ -64,6 +64,9 @@ func (a *app) up(ctx context.Context, enginesOnly, ingestOnly bool) (err error) 
 	if err := service.CheckAddresses(a.cfg); err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
+	if enginesOnly && a.cfg.NATSURL != "" && a.cfg.ClickHouseURL != "" {
+		return fmt.Errorf("%w: --engines-only has nothing to start, since HINDSIGHT_NATS_URL and HINDSIGHT_CLICKHOUSE_URL both name servers: leave out one of the three", errUsage)
+	}
 	logger := service.NewLogger(a.cfg, a.stderr)
 	engines, err := a.startEngines(ctx, logger)
 	if err != nil {
