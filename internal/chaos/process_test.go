@@ -74,7 +74,7 @@ type process struct {
 	env   []string
 	ready string // a URL that answers 200 once it is ready
 	log   syncBuffer
-	done  chan error // gives its end; nil while it does not run
+	done  chan struct{} // closed when it has ended; nil while it does not run
 	cmd   *exec.Cmd
 }
 
@@ -84,14 +84,15 @@ func (p *process) start(t *testing.T) {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, &p.log, &p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, done := make(chan error, 1), make(chan error, 1)
+	started, done := make(chan error, 1), make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // It dies with the thread that started it.
 		defer runtime.UnlockOSThread()
+		defer close(done)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			done <- cmd.Wait()
+			_ = cmd.Wait() // Its state says the same.
 		}
 	}()
 	if err := <-started; err != nil {
@@ -109,18 +110,18 @@ func (p *process) kill(t *testing.T) {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("kill %s: %v", p.name, err)
 	}
-	_ = <-p.done // It was killed, and says so.
+	<-p.done
 	p.done = nil
 }
 
-// ended gives its end if it has ended by itself, which none should.
-func (p *process) ended() (error, bool) { //nolint:revive // The error is what is asked for, and may be nil.
+// ended reports whether it has ended by itself, which none should, and how.
+func (p *process) ended() (how string, is bool) {
 	select {
-	case err := <-p.done:
+	case <-p.done:
 		p.done = nil
-		return err, true
+		return p.cmd.ProcessState.String(), true
 	default:
-		return nil, false
+		return "", false
 	}
 }
 
@@ -128,7 +129,7 @@ func (p *process) ended() (error, bool) { //nolint:revive // The error is what i
 func (p *process) exit(t *testing.T) int {
 	t.Helper()
 	select {
-	case _ = <-p.done: // The code says the same.
+	case <-p.done:
 		p.done = nil
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
@@ -155,8 +156,8 @@ func (p *process) stop(t *testing.T) {
 func (p *process) waitReady(t *testing.T) {
 	t.Helper()
 	eventually(t, p.name+" to be ready", func() error {
-		if err, ended := p.ended(); ended {
-			t.Fatalf("%s ended: %v\n%s", p.name, err, p.log.tail())
+		if how, ended := p.ended(); ended {
+			t.Fatalf("%s ended by itself: %s\n%s", p.name, how, p.log.tail())
 		}
 		if err := httpOK(t.Context(), p.ready); err != nil {
 			return fmt.Errorf("%w\n%s", err, p.log.tail())
