@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/config"
 	"github.com/hindsight-memory/hindsight/internal/embed"
 	"github.com/hindsight-memory/hindsight/internal/engine"
+	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
 // Results of one check.
@@ -25,6 +27,9 @@ const (
 	checkWarn = "warn"
 	checkFail = "fail"
 )
+
+// indexTimeout is how long the index may take to be compared.
+const indexTimeout = time.Minute
 
 // lowDisk is the free space under which the doctor warns: below it ClickHouse stops merging large parts.
 const lowDisk = 1 << 30
@@ -76,7 +81,52 @@ func (a *app) reportFindings(findings []finding) error {
 func (a *app) diagnose(ctx context.Context) []finding {
 	out := []finding{a.checkSettings(), a.checkLibrary(), a.checkDataDir(), a.checkEmbedding(), a.checkModel(), a.checkMCP(ctx)}
 	out = append(out, a.checkBus(ctx)...)
-	return append(out, a.checkStore(ctx)...)
+	out = append(out, a.checkStore(ctx)...)
+	for _, f := range out {
+		if f.Result == checkFail && (f.Check == "nats" || f.Check == "clickhouse") {
+			return out // without the record there is nothing to compare an index with
+		}
+	}
+	return append(out, a.checkIndex(ctx))
+}
+
+// checkIndex compares the vector index with the record.
+func (a *app) checkIndex(ctx context.Context) (f finding) {
+	f = finding{Check: "index", Result: checkOK}
+	where := "in ClickHouse"
+	if a.cfg.MilvusAddr != "" {
+		where = "in Milvus at " + a.cfg.MilvusAddr
+	}
+	ctx, cancel := context.WithTimeout(ctx, indexTimeout)
+	defer cancel()
+	parts, err := a.openParts(ctx)
+	if err != nil {
+		return finding{"index", checkWarn, oneLine(err.Error(), 200), "ask again"}
+	}
+	defer func() {
+		if err := parts.Close(); err != nil && f.Result == checkOK {
+			f = finding{"index", checkWarn, oneLine(err.Error(), 200), "ask again"}
+		}
+	}()
+	state, err := parts.CheckIndex(ctx)
+	wrong := state.Missing + state.Stale + state.Surplus
+	switch {
+	case errors.Is(err, embed.ErrNone):
+		f.Detail = "not used: there is no embedding model"
+	case errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrDimension), errors.Is(err, store.ErrVersion), errors.Is(err, store.ErrNotMilvus), errors.Is(err, embed.ErrModelChanged):
+		f.Result, f.Detail, f.Advice = checkFail, oneLine(err.Error(), 400), "no waiting helps: the message says what to change"
+	case err != nil:
+		f.Result, f.Detail = checkWarn, oneLine(err.Error(), 200)
+		f.Advice = "questions are answered by words, rules and exact codes until it answers; nothing is lost, and what it misses is written then"
+	case state.Model == "":
+		f.Detail = "nothing was embedded yet"
+	case wrong > 0:
+		f.Result, f.Advice = checkWarn, "the job does so every 10 minutes; at once: 'hindsight consolidate consistency'"
+		f.Detail = fmt.Sprintf("%s: of %d items %d are missing and %d not up to date, %d entries do not belong there", where, state.Items, state.Missing, state.Stale, state.Surplus)
+	default:
+		f.Detail = fmt.Sprintf("%s: holds all %d items of %s", where, state.Items, state.Model)
+	}
+	return f
 }
 
 func (a *app) checkEmbedding() finding {

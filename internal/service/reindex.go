@@ -3,9 +3,11 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/consolidate"
 	"github.com/hindsight-memory/hindsight/internal/embed"
 )
@@ -93,7 +95,7 @@ func (s *Space) open(ctx context.Context) (identity string, err error) {
 
 // IndexState says how the vector index stands beside the record.
 type IndexState struct {
-	// Model is the identity of the embedding model whose vectors it holds.
+	// Model is the identity of the embedding model whose vectors it holds; empty while there are none.
 	Model string
 	// Items are those that it should hold; Missing, Stale and Surplus are what the next consistency job would put right.
 	Items, Missing, Stale, Surplus int
@@ -106,6 +108,12 @@ func (p *Parts) CheckIndex(ctx context.Context) (IndexState, error) {
 	space, err := p.Space()
 	if err != nil {
 		return state, err
+	}
+	if space == nil {
+		return state, errNoModel
+	}
+	if stored, err := p.Bus.LoadState(ctx, modelKey); errors.Is(err, bus.ErrNotFound) || err == nil && len(stored) == 0 {
+		return state, nil // To look must not decide which model is the one in use.
 	}
 	known, err := space.prepare(ctx)
 	if err != nil {
