@@ -52,7 +52,7 @@ func (a *app) evalSimulateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&o.seeds, "seeds", 20, "streams of tasks")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the first stream")
-	flags.IntVar(&o.tasks, "tasks", 80, "tasks of a stream")
+	flags.IntVar(&o.tasks, "tasks", 60, "tasks of a stream")
 	flags.StringSliceVar(&o.arms, "arms", []string{"none", "start", "check", "harmful", "unguarded"}, "conditions to run")
 	flags.Float64Var(&o.obey, "obey", 0.8, "probability, 0 to 1, with which the agent follows what it is told")
 	flags.Float64SliceVar(&o.sensitivity, "sensitivity", []float64{0.5, 0.65, 0.9, 1}, "further values of --obey, for the arm check")
@@ -144,8 +144,8 @@ func (a *app) simulateProgress(began time.Time) func(simulate.Progress) {
 	if !service.IsTerminal(a.stderr) {
 		logger := service.NewLogger(a.cfg, a.stderr)
 		return func(p simulate.Progress) {
-			if p.Task == 0 || p.Task == p.AllTasks {
-				logger.Info("simulated", "cells", p.Cells, "of_cells", p.AllCells, "seconds", int(time.Since(began).Seconds()))
+			if p.Task%10 == 0 || p.Task == p.AllTasks {
+				logger.Info("simulated", "cells", p.Cells, "of_cells", p.AllCells, "task", p.Task, "seconds", int(time.Since(began).Seconds()))
 			}
 		}
 	}

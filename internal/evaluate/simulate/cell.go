@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hindsight-memory/hindsight/events"
+	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/evaluate/simulate/agent"
 	"github.com/hindsight-memory/hindsight/internal/evaluate/simulate/script"
 	"github.com/hindsight-memory/hindsight/internal/evaluate/simulate/world"
@@ -96,7 +97,7 @@ func (r *running) work(ctx context.Context, n int) ([]events.Event, error) {
 		}
 	}
 	if r.client != nil {
-		result.Tokens, result.Asked = r.client.read, r.client.asked
+		result.Tokens, result.Asked, result.Notices = r.client.read, r.client.asked, r.client.notices
 		for i := range r.result.Planted {
 			for _, id := range r.client.ids {
 				if id == r.result.Planted[i].Item {
@@ -227,7 +228,7 @@ func together(ctx context.Context, o Options, cells []Cell, progress func(task i
 		err = p.until(ctx, "the memory's door", func(ctx context.Context) (bool, error) {
 			client, err := connect(context.WithoutCancel(ctx), p.mcpURL, secret, c.Arm, tokens)
 			r.client = client
-			return err == nil, nil //nolint:nilerr // It is tried again.
+			return err == nil, nil
 		})
 		if err != nil {
 			return nil, err
@@ -330,26 +331,58 @@ func (s *session) learnt(ctx context.Context, wait []published) error {
 		(SELECT namespace, task_id, uniqExact(event_id) AS n FROM trace_events WHERE task_id IN (` + list + `) GROUP BY namespace, task_id) AS e
 		LEFT JOIN (SELECT namespace, task_id, max(revision) AS revision FROM reflections WHERE closed AND task_id IN (` + list + `) GROUP BY namespace, task_id) AS r
 		ON e.namespace = r.namespace AND e.task_id = r.task_id`
+	seen := 0
 	return s.product.until(ctx, "reflection", func(ctx context.Context) (bool, error) {
-		var out bytes.Buffer
-		if err := s.product.parts.Store.Query(ctx, query, "TSV", &out); err != nil {
-			return false, fmt.Errorf("ask what was reflected: %w", err)
+		idle, err := s.idle(ctx)
+		if err == nil && idle {
+			idle, err = s.reflected(ctx, query, wait)
 		}
-		done := map[string]bool{}
-		for line := range strings.Lines(out.String()) {
-			fields := strings.Split(strings.TrimSpace(line), "\t")
-			if len(fields) != 4 {
-				continue
-			}
-			n, err := strconv.Atoi(fields[2])
-			if err != nil {
-				continue
-			}
-			at := slices.IndexFunc(wait, func(p published) bool { return p.namespace == fields[0] && p.task == fields[1] })
-			done[fields[0]+"/"+fields[1]] = at >= 0 && n >= wait[at].events && fields[3] == strconv.Itoa(2*n+1)
+		if err != nil || !idle {
+			seen = 0
+			return false, err
 		}
-		return !slices.ContainsFunc(wait, func(p published) bool { return !done[p.namespace+"/"+p.task] }), nil
+		seen++ // A task may be reflected again because of another: that is asked for in the next look of the sweeper.
+		return seen == looksInARow, nil
 	})
+}
+
+// looksInARow is how often in a row there must be nothing to do.
+const looksInARow = 2
+
+// idle says that nothing waits to be stored, reflected or indexed.
+func (s *session) idle(ctx context.Context) (bool, error) {
+	streams, err := s.product.parts.Bus.Stats(ctx)
+	if err != nil {
+		return false, fmt.Errorf("ask what waits: %w", err)
+	}
+	for _, stream := range streams {
+		if stream.Messages > 0 && slices.Contains([]string{bus.StreamTraces, bus.StreamReflect, bus.StreamWrites}, stream.Stream) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// reflected says that the tasks were reflected with all their events.
+func (s *session) reflected(ctx context.Context, query string, wait []published) (bool, error) {
+	var out bytes.Buffer
+	if err := s.product.parts.Store.Query(ctx, query, "TSV", &out); err != nil {
+		return false, fmt.Errorf("ask what was reflected: %w", err)
+	}
+	done := map[string]bool{}
+	for line := range strings.Lines(out.String()) {
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		if len(fields) != 4 {
+			continue
+		}
+		n, err := strconv.Atoi(fields[2])
+		if err != nil {
+			return false, fmt.Errorf("read what was reflected: %w", err)
+		}
+		at := slices.IndexFunc(wait, func(p published) bool { return p.namespace == fields[0] && p.task == fields[1] })
+		done[fields[0]+"/"+fields[1]] = at >= 0 && n >= wait[at].events && fields[3] == strconv.Itoa(2*n+1)
+	}
+	return !slices.ContainsFunc(wait, func(p published) bool { return !done[p.namespace+"/"+p.task] }), nil
 }
 
 // jobs are those of the consolidation, in the order of a day.
@@ -362,7 +395,7 @@ func (s *session) consolidate(ctx context.Context, first bool) error {
 		if first {
 			err := s.product.until(ctx, "the consolidator", func(ctx context.Context) (bool, error) {
 				_, err := s.product.parts.Consolidation(ctx, job)
-				return err == nil, nil //nolint:nilerr // It is tried again.
+				return err == nil, nil
 			})
 			if err != nil {
 				return err

@@ -22,6 +22,7 @@ type memoryClient struct {
 
 	// Of the task under way:
 	asked, joined, read int
+	notices             []string
 	ids                 []string // of the items in its answers, once an answer
 	last                string   // the last answer that held something
 }
@@ -57,7 +58,9 @@ func (c *memoryClient) close() {
 	c.transport.CloseIdleConnections()
 }
 
-func (c *memoryClient) begin() { c.asked, c.joined, c.read, c.ids, c.last = 0, 0, 0, nil, "" }
+func (c *memoryClient) begin() {
+	c.asked, c.joined, c.read, c.ids, c.last, c.notices = 0, 0, 0, nil, "", nil
+}
 
 // call makes one call of a tool of the memory and returns the text of its answer.
 func (c *memoryClient) call(ctx context.Context, task script.Task, tool string, arguments map[string]any) (string, error) {
@@ -80,6 +83,9 @@ func (c *memoryClient) call(ctx context.Context, task script.Task, tool string, 
 	return b.String(), nil
 }
 
+// nothingKnown is the notice of an answer without items. Any other says that something was left out.
+const nothingKnown = "nothing is known about this yet"
+
 // ask is a call that is read and counted.
 func (c *memoryClient) ask(ctx context.Context, task script.Task, tool string, arguments map[string]any) (string, error) {
 	text, err := c.call(ctx, task, tool, arguments)
@@ -94,6 +100,7 @@ func (c *memoryClient) ask(ctx context.Context, task script.Task, tool string, a
 	c.read += n
 	var answer struct {
 		RecallID string `json:"recall_id"`
+		Notice   string `json:"notice"`
 		Items    []struct {
 			ID string `json:"id"`
 		} `json:"items"`
@@ -103,6 +110,11 @@ func (c *memoryClient) ask(ctx context.Context, task script.Task, tool string, a
 	}
 	if answer.RecallID != "" && c.arm.tells() {
 		c.joined++
+	}
+	for notice := range strings.SplitSeq(answer.Notice, "; ") {
+		if notice != "" && notice != nothingKnown {
+			c.notices = append(c.notices, notice)
+		}
 	}
 	for _, item := range answer.Items {
 		c.ids = append(c.ids, item.ID)

@@ -34,6 +34,8 @@ type TaskResult struct {
 	// Asked is how often it asked, Followed how many calls it made otherwise for it.
 	Asked    int `json:"asked"`
 	Followed int `json:"followed"`
+	// Notices are what answers said of themselves, such as that a search was left out.
+	Notices []string `json:"notices,omitempty"`
 	// Failed are the failure classes that the task met, by kind.
 	Failed map[string]world.Kind `json:"failed,omitempty"`
 }

@@ -58,7 +58,7 @@ type Options struct {
 	// Seeds is how many streams there are, 20 by default, from Seed on.
 	Seeds int
 	Seed  uint64
-	// Tasks is the length of a stream, 80 by default; Classes how many failure classes it is about, a quarter by default.
+	// Tasks is the length of a stream, 60 by default; Classes how many failure classes it is about, a quarter by default.
 	Tasks, Classes int
 	// Arms are all by default.
 	Arms []Arm
@@ -111,7 +111,7 @@ func complete(o Options) (Options, error) {
 	if o.Work == "" || o.Build == "" || o.Logger == nil || o.Engines == nil {
 		return o, errors.New("simulate: Work, Build, Logger and Engines are required")
 	}
-	o.Seeds, o.Tasks = cmp.Or(o.Seeds, 20), cmp.Or(o.Tasks, 80)
+	o.Seeds, o.Tasks = cmp.Or(o.Seeds, 20), cmp.Or(o.Tasks, 60)
 	o.ConsolidateEvery, o.Together, o.Parallel = cmp.Or(o.ConsolidateEvery, 10), cmp.Or(o.Together, 4), cmp.Or(o.Parallel, 4)
 	o.Obey, o.Embedder = cmp.Or(o.Obey, 0.8), cmp.Or(o.Embedder, "local")
 	if len(o.Arms) == 0 {
@@ -133,7 +133,7 @@ func complete(o Options) (Options, error) {
 func (o Options) cells() []Cell {
 	var out []Cell
 	for n := range o.Seeds {
-		seed := o.Seed + uint64(n) //nolint:gosec // a count of seeds is positive
+		seed := o.Seed + uint64(n)
 		for _, arm := range o.Arms {
 			out = append(out, Cell{Arm: arm, Seed: seed, Obey: o.Obey})
 		}

@@ -35,7 +35,7 @@ const (
 // counts are what one cell adds up to.
 type counts struct {
 	tasks, successes, calls, tokens, asked, followed int
-	failures, repeats, misled                        int
+	failures, repeats, misled, notices               int
 	// again is how many tasks were of a class that had failed before.
 	again, failedAgain int
 	// repeatsOf and tasksOf are by kind of failure.
@@ -51,6 +51,7 @@ func count(r Result) counts {
 		c.tokens += t.Tokens
 		c.asked += t.Asked
 		c.followed += t.Followed
+		c.notices += len(t.Notices)
 		c.tasksOf[t.Kind]++
 		if t.Success {
 			c.successes++
@@ -197,6 +198,7 @@ func (a *analysis) ofArm(arm Arm) {
 	if arm != ArmNone {
 		a.put("tokens_per_task_"+name, bootstrap(a.seeds, share(func(c counts) int { return c.tokens }, tasks)))
 		a.figures["recalls_per_task_"+name] = s.sum(a.seeds, func(c counts) int { return c.asked }) / n
+		a.figures["answers_with_notice_"+name] = s.sum(a.seeds, func(c counts) int { return c.notices })
 		a.figures["followed_per_task_"+name] = s.sum(a.seeds, func(c counts) int { return c.followed }) / n
 	}
 	for _, kind := range world.Kinds() {

@@ -119,7 +119,7 @@ func withTool(op script.Op) func(m []string) []script.Edit {
 }
 
 // listedName is one of several names in a list.
-var listedName = regexp.MustCompile("([A-Za-z_][\\w.]*)")
+var listedName = regexp.MustCompile(`([A-Za-z_][\w.]*)`)
 
 // names is a list of names.
 const names = "((?:[`'\"]?[a-z]+_[\\w.]+[`'\"]?(?:, | and |、)?)+)"

@@ -124,9 +124,11 @@ func set(parameter string, v any) script.Edit {
 func add(parameter string, v any) script.Edit {
 	return script.Edit{Op: script.OpAdd, Parameter: parameter, Value: v}
 }
+
 func drop(parameter string) script.Edit {
 	return script.Edit{Op: script.OpRemove, Parameter: parameter}
 }
+
 func rename(from, to string) script.Edit {
 	return script.Edit{Op: script.OpRename, Name: from, Parameter: to}
 }
@@ -143,22 +145,21 @@ type instance struct {
 	values map[string]string
 }
 
-var (
-	titles   = []string{"budget review", "design workshop", "vendor call", "team retro", "hiring panel", "roadmap planning"}
-	titlesZH = []string{"预算评审", "设计研讨", "供应商沟通", "团队复盘", "招聘面试", "路线图规划"}
-	people   = []string{"Mara", "Jonas", "Aiko", "Samuel", "Priya", "Elena"}
-	peopleZH = []string{"李娜", "王强", "陈静", "赵磊", "孙悦", "周凯"}
-	cities   = []string{"Hamburg", "Lyon", "Osaka", "Leeds", "Porto", "Graz"}
-	citiesZH = []string{"上海", "成都", "广州", "杭州", "武汉", "西安"}
-	products = []string{"desk lamp", "office chair", "water bottle", "backpack", "headset", "notebook"}
-	goodsZH  = []string{"台灯", "办公椅", "水杯", "背包", "耳机", "笔记本"}
-)
-
 // pool is how many instances a class has in one stream: goals recur, as the goals of real agents do.
 const pool = 4
 
 // newInstance draws the n-th instance of a class in a stream.
 func newInstance(random *rand.Rand, chinese bool) instance {
+	var (
+		titles   = []string{"budget review", "design workshop", "vendor call", "team retro", "hiring panel", "roadmap planning"}
+		titlesZH = []string{"预算评审", "设计研讨", "供应商沟通", "团队复盘", "招聘面试", "路线图规划"}
+		people   = []string{"Mara", "Jonas", "Aiko", "Samuel", "Priya", "Elena"}
+		peopleZH = []string{"李娜", "王强", "陈静", "赵磊", "孙悦", "周凯"}
+		cities   = []string{"Hamburg", "Lyon", "Osaka", "Leeds", "Porto", "Graz"}
+		citiesZH = []string{"上海", "成都", "广州", "杭州", "武汉", "西安"}
+		products = []string{"desk lamp", "office chair", "water bottle", "backpack", "headset", "notebook"}
+		goodsZH  = []string{"台灯", "办公椅", "水杯", "背包", "耳机", "笔记本"}
+	)
 	pick := func(en, zh []string) string {
 		if chinese {
 			return zh[random.IntN(len(zh))]
@@ -170,7 +171,7 @@ func newInstance(random *rand.Rand, chinese bool) instance {
 		day = day.AddDate(0, 0, 14) // A day that cannot be taken for a month.
 	}
 	return instance{values: map[string]string{
-		"id": fmt.Sprintf("W%d", 1000+random.IntN(9000)), "ref": fmt.Sprintf("%d", 100000+random.IntN(900000)),
+		"id": fmt.Sprintf("W%d", 1000+random.IntN(9000)), "ref": strconv.Itoa(100000 + random.IntN(900000)),
 		"title": pick(titles, titlesZH), "who": pick(people, peopleZH), "city": pick(cities, citiesZH), "product": pick(products, goodsZH),
 		"day": day.Format(time.DateOnly), "amount": fmt.Sprintf("%d.%02d", 10+random.IntN(400), 5*(1+random.IntN(19))),
 		"n": strconv.Itoa(21 + random.IntN(70)),

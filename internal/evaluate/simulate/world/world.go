@@ -48,7 +48,7 @@ const chineseEvery = 3
 func ClassCount() int { return len(failures()) }
 
 func failures() []class {
-	return slices.DeleteFunc(slices.Clone(classes), func(c class) bool { return c.kind == Plain })
+	return slices.DeleteFunc(classes(), func(c class) bool { return c.kind == Plain })
 }
 
 // Stream makes the tasks of a seed.
@@ -111,7 +111,7 @@ func choose(random *rand.Rand, o Options) []class {
 
 // occurrences says which class each task is of: every class is met about equally often, in an order by chance.
 func occurrences(random *rand.Rand, tasks int, chosen []class) []class {
-	plain := slices.DeleteFunc(slices.Clone(classes), func(c class) bool { return c.kind != Plain })
+	plain := slices.DeleteFunc(classes(), func(c class) bool { return c.kind != Plain })
 	out := make([]class, 0, tasks)
 	for n := range int(float64(tasks) * plainShare) {
 		out = append(out, plain[n%len(plain)])
@@ -131,7 +131,7 @@ func newTask(c class, i instance, right E, chinese bool, goal string) Task {
 	t.Type, t.Goal, t.Chinese, t.GoalID = c.taskType, goal, chinese, fmt.Sprintf("goal-%x", h.Sum64())
 	parameters := i.params(c.params)
 	t.Facts = i.params(c.facts)
-	look := lookups[c.taskType]
+	look := lookups()[c.taskType]
 	lookFor := map[string]any{look.parameters[0]: t.Goal}
 	for _, name := range look.parameters {
 		if v, is := parameters[name]; is {
@@ -157,9 +157,7 @@ func newTask(c class, i instance, right E, chinese bool, goal string) Task {
 	for _, tool := range c.helpers {
 		t.Tools = append(t.Tools, script.Tool{Name: tool.name, Parameters: tool.parameters})
 	}
-	for name, v := range i.params(helperFacts(c, i)) {
-		t.Facts[name] = v
-	}
+	maps.Copy(t.Facts, i.params(helperFacts(c)))
 	if c.variant {
 		main.Variant = right
 	}
@@ -175,7 +173,7 @@ func newTask(c class, i instance, right E, chinese bool, goal string) Task {
 }
 
 // helperFacts are values for the parameters of helpers that the default call has.
-func helperFacts(c class, _ instance) P {
+func helperFacts(c class) P {
 	out := P{}
 	for _, h := range c.helpers {
 		for _, name := range h.parameters {
@@ -234,7 +232,7 @@ func (s *Session) Call(call script.Call) script.Result {
 	}
 	if name, wrong := s.deviation(call); wrong {
 		s.failed[c.id+"/"+Misled] = c.kind
-		return script.Result{ErrorType: "InvalidArgument", Message: fmt.Sprintf("invalid value for %s", name)}
+		return script.Result{ErrorType: "InvalidArgument", Message: "invalid value for " + name}
 	}
 	s.done, s.wrong = true, false
 	return s.ok(call)
@@ -321,13 +319,13 @@ func (s *Session) deviation(call script.Call) (string, bool) {
 
 // helper answers a call of a tool beside the one that fails.
 func (s *Session) helper(call script.Call) script.Result {
-	for _, h := range append(slices.Clone(s.task.class.helpers), lookups[s.task.class.taskType]) {
+	for _, h := range append(slices.Clone(s.task.class.helpers), lookups()[s.task.class.taskType]) {
 		if h.name != call.Tool {
 			continue
 		}
 		for _, name := range h.parameters {
 			if _, has := call.Parameters[name]; !has {
-				return script.Result{ErrorType: "BadRequest", Message: fmt.Sprintf("missing required parameter %s", name)}
+				return script.Result{ErrorType: "BadRequest", Message: "missing required parameter " + name}
 			}
 		}
 		value := newResult(s.task, h)
@@ -400,7 +398,7 @@ func Forge(seed uint64, tasks []Task, count int) []Forged {
 		worked.Parameters[t.class.mode] = t.class.bad
 		out = append(out, Forged{
 			Task: given.Task, Refused: refused, Worked: worked,
-			Error: script.Result{ErrorType: "Rejected", Message: fmt.Sprintf("%s not possible for this account", t.class.mode)},
+			Error: script.Result{ErrorType: "Rejected", Message: t.class.mode + " not possible for this account"},
 		})
 	}
 	return out
