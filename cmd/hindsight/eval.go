@@ -20,7 +20,8 @@ func (a *app) evalCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		a.evalReplayCommand(), a.evalSituationsCommand(), a.evalMergeCommand(), a.evalReflectionCommand(), a.evalRecallCommand(), a.evalEmbeddingsCommand(),
+		a.evalReplayCommand(), a.evalSituationsCommand(), a.evalMergeCommand(), a.evalReflectionCommand(), a.evalRecallCommand(), a.evalEmbeddingsCommand(), a.evalUpliftCommand(),
+		a.evalPoisonCommand(),
 	)
 	cmd.AddCommand(a.evalSimulateCommand())
 	return cmd

@@ -211,3 +211,77 @@ func (a *app) evalRecall(ctx context.Context, path string) (report evaluate.Repo
 	}
 	return evaluate.Questions(ctx, path, asked, parts.Store)
 }
+
+func (a *app) evalUpliftCommand() *cobra.Command {
+	var s suite
+	var namespace string
+	o := evaluate.UpliftOptions{}
+	cmd := &cobra.Command{
+		Use: "uplift", Short: "Does recall help in a running installation? Treated sessions against the control group",
+		Long: "Compares tasks of sessions that were shown lessons with tasks of sessions from which they were withheld by chance\n" +
+			"(HINDSIGHT_CONTROL_SHARE): how often they succeed, and how often they repeat a failure, with an interval over sessions, the\n" +
+			"least effect that would be seen, and how many sessions an effect needs. Without a control group, or with fewer than 20\n" +
+			"sessions in a group, it says that nothing can be claimed.",
+		Example: "  hindsight eval uplift --namespace demo\n  hindsight eval uplift --namespace demo --effect 0.03 --json", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !(o.Effect > 0 && o.Effect < 1) || !(o.Share > 0 && o.Share < 1) {
+				return fmt.Errorf("%w: --effect and --share must lie between 0 and 1", errUsage)
+			}
+			var err error
+			if o.Namespace, err = a.namespace(namespace); err != nil {
+				return err
+			}
+			return a.runSuite("uplift", &s, func() (evaluate.Report, error) { return a.evalUplift(cmd.Context(), o) })
+		},
+	}
+	s.flags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&namespace, "namespace", "", "whose tasks are compared (default: HINDSIGHT_NAMESPACE)")
+	flags.Float64Var(&o.Effect, "effect", 0.05, "difference that the number of sessions is reckoned for")
+	flags.Float64Var(&o.Share, "share", 0.1, "share of the control group that it is reckoned for while there is none")
+	return cmd
+}
+
+func (a *app) evalUplift(ctx context.Context, o evaluate.UpliftOptions) (report evaluate.Report, err error) {
+	st, err := a.openStore(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return evaluate.Uplift(ctx, st, o)
+}
+
+func (a *app) evalPoisonCommand() *cobra.Command {
+	var s suite
+	var embedder string
+	o := evaluate.PoisonOptions{}
+	cmd := &cobra.Command{
+		Use: "poison [FILE]", Short: "How much of what is planted to do harm is shown to agents, and how much that is harmless is held back?",
+		Long: "Plants experiences by every door (import, memory_write, store_snapshot, the output of a tool, a document that a tool reads)\n" +
+			"into an installation of its own, asks about them as an agent would, by MCP, and counts. Some are made up, in English and\n" +
+			"Chinese: instructions to the agent, links, payment targets, secrets, and harmless ones about the same tasks. FILE adds more:\n" +
+			"{benign_experiences, poisoned_experiences}, each a list of {id, req, resp, tag, semantic_targets}.",
+		Example: "  hindsight eval poison\n  hindsight eval poison --embedder none --made 1 --json", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if embedder != "local" && embedder != "none" {
+				return fmt.Errorf("%w: --embedder %q: it must be local or none", errUsage, embedder)
+			}
+			if o.Made < 0 || o.Made > 100 || o.Made == 0 && len(args) == 0 {
+				return fmt.Errorf("%w: --made must be from 0 to 100, and not 0 without a file", errUsage)
+			}
+			return a.runSuite("poison", &s, func() (report evaluate.Report, err error) {
+				if o.ProductOptions, err = a.product(embedder); err != nil {
+					return report, err
+				}
+				o.File = strings.Join(args, "")
+				return evaluate.Poison(cmd.Context(), o)
+			})
+		},
+	}
+	s.flags(cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&o.Made, "made", 3, "how many poisoned experiences to make up of each kind and language")
+	flags.Int64Var(&o.Seed, "seed", 1, "seed of what is made up")
+	flags.StringVar(&embedder, "embedder", "local", "embedding model of the measured program: local or none")
+	return cmd
+}

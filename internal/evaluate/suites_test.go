@@ -2,6 +2,7 @@ package evaluate
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -268,10 +269,7 @@ type shelf struct {
 
 func (s shelf) Recall(_ context.Context, q recall.Question) (recall.Answer, error) {
 	a := recall.Answer{}
-	topK, budget, least := q.TopK, q.Budget, q.MinScore
-	if topK == 0 {
-		topK, budget, least = recall.DefaultTopK, recall.DefaultBudget, recall.DefaultMinScore
-	}
+	topK, budget, least := cmp.Or(q.TopK, recall.DefaultTopK), cmp.Or(q.Budget, recall.DefaultBudget), cmp.Or(q.MinScore, recall.DefaultMinScore)
 	for _, item := range s.items {
 		tokens := recall.EstimateTokens(item.Text)
 		if item.Similarity < least || len(a.Items) == topK || a.Tokens+tokens > budget {
