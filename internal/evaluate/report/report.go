@@ -109,8 +109,8 @@ func Write(w io.Writer, p Page) error {
 // Geometry of charts, in units of the drawing.
 const (
 	width     = 760
-	labelSide = 230
-	valueSide = 150
+	labelSide = 190
+	valueSide = 200
 	rowHeight = 26
 	plotTop   = 12
 	lineTall  = 260
