@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,8 @@ type RecallOptions struct {
 	Questions int
 	// Seed makes snapshots, vectors and questions.
 	Seed int64
+	// Milvus, if it has an address, holds the vectors instead of ClickHouse. What the bench makes there it removes.
+	Milvus store.MilvusOptions
 	// EngineSetting answers for the setting HINDSIGHT_ENGINES_DIR, where the local embedding model is.
 	EngineSetting func(name string) string
 	// Logger is told what is being measured.
@@ -98,7 +101,11 @@ func recallAt(ctx context.Context, p *program, o RecallOptions, size int, report
 	if err := st.Migrate(ctx, store.MigrateOptions{}); err != nil {
 		return fmt.Errorf("create the schema: %w", err)
 	}
-	index := store.NewVectors(st)
+	index, raw, closeIndex, err := o.index(p, st, size)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeIndex(context.WithoutCancel(ctx))) }()
 	if err := index.Prepare(ctx, recallModel, recallDimension); err != nil {
 		return fmt.Errorf("prepare the index: %w", err)
 	}
@@ -128,9 +135,13 @@ func recallAt(ctx context.Context, p *program, o RecallOptions, size int, report
 	figure := func(name string, value float64) { report.Figures[fmt.Sprintf(name, size)] = value }
 	figure("load_%d_seconds", loaded.Seconds())
 	figure("load_and_index_%d_seconds", settled.Seconds())
-	raw, err := rawSearch(ctx, p.clickhouse, st, questions)
+	bare, err := raw(ctx, questions)
 	if err != nil {
 		return fmt.Errorf("ask the raw engine: %w", err)
+	}
+	searches, err := searchAll(ctx, index, questions)
+	if err != nil {
+		return err
 	}
 	parts.reset()
 	answers, found, example, err := askAll(ctx, service, set, questions)
@@ -144,20 +155,76 @@ func recallAt(ctx context.Context, p *program, o RecallOptions, size int, report
 	if err != nil {
 		return err
 	}
-	for name, times := range map[string][]time.Duration{"raw_vector_search": raw, "recall": answers, "check": checks} {
+	for name, times := range map[string][]time.Duration{"raw_vector_search": bare, "vector_search": searches, "recall": answers, "check": checks} {
 		for _, p := range []int{50, 95, 99} {
 			figure(fmt.Sprintf("%s_%%d_p%d_ms", name, p), percentile(times, p))
 		}
 	}
-	figure("ratio_recall_%d_to_raw", percentile(answers, 50)/percentile(raw, 50))
+	figure("ratio_recall_%d_to_raw", percentile(answers, 50)/percentile(bare, 50))
+	figure("ratio_vector_search_%d_to_raw", percentile(searches, 50)/percentile(bare, 50))
 	figure("recall_%d_first_item_fits_ratio", float64(found)/float64(len(questions)))
 	figure("check_%d_known_ratio", float64(known)/float64(len(questions)))
 	report.Examples = append(report.Examples, example)
 	return nil
 }
 
+// bareSearch asks a server for the nearest vectors by its driver alone.
+type bareSearch func(ctx context.Context, questions []asked) ([]time.Duration, error)
+
+// index makes the vector index that is measured, and the bare search beside it. closeIndex removes what was made
+// outside the bench's own engines.
+func (o RecallOptions) index(p *program, st *store.ClickHouse, size int) (index memory.VectorIndex, raw bareSearch, closeIndex func(context.Context) error, err error) {
+	if o.Milvus.Address == "" {
+		raw = func(ctx context.Context, questions []asked) ([]time.Duration, error) {
+			return rawSearch(ctx, p.clickhouse, st, questions)
+		}
+		return store.NewVectors(st), raw, func(context.Context) error { return nil }, nil
+	}
+	options := o.Milvus
+	options.Prefix = fmt.Sprintf("bench_%d_%d", os.Getpid(), size)
+	milvus, err := store.OpenMilvus(options)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("open the index: %w", err)
+	}
+	raw = func(ctx context.Context, questions []asked) ([]time.Duration, error) {
+		return timed(questions, func(q asked) (int, error) { return milvus.BareSearch(ctx, q.vector, rawNearest) })
+	}
+	return milvus, raw, func(ctx context.Context) error {
+		err := milvus.Drop(ctx)
+		if errors.Is(err, store.ErrNotPrepared) {
+			err = nil
+		}
+		return errors.Join(err, milvus.Close())
+	}, nil
+}
+
+// searchAll asks the product's index what the bare search is asked, with the conditions that recall gives it.
+func searchAll(ctx context.Context, index memory.VectorIndex, questions []asked) ([]time.Duration, error) {
+	return timed(questions, func(q asked) (int, error) {
+		found, err := index.Search(ctx, memory.VectorQuery{Namespace: recallNamespace, Vector: q.vector, Statuses: []memory.ItemStatus{memory.ItemActive}, Limit: rawNearest})
+		return len(found), err
+	})
+}
+
+// timed asks every question; one that finds nothing is an error, since its time says nothing.
+func timed(questions []asked, ask func(asked) (int, error)) ([]time.Duration, error) {
+	times := make([]time.Duration, 0, len(questions))
+	for _, q := range questions {
+		began := time.Now()
+		n, err := ask(q)
+		if err != nil {
+			return nil, fmt.Errorf("search: %w", err)
+		}
+		if n == 0 {
+			return nil, errors.New("a search found nothing")
+		}
+		times = append(times, time.Since(began))
+	}
+	return times, nil
+}
+
 // load writes snapshots, their vectors, the index and earlier answers by the product's own ways.
-func load(ctx context.Context, st *store.ClickHouse, index *store.Vectors, set *recallSet, size int) error {
+func load(ctx context.Context, st *store.ClickHouse, index memory.VectorIndex, set *recallSet, size int) error {
 	for from := 0; from < size; from += loadBatch {
 		n := min(loadBatch, size-from)
 		snapshots, vectors, entries := make([]memory.Snapshot, n), make([]memory.ItemVector, n), make([]memory.IndexEntry, n)

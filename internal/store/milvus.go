@@ -779,3 +779,44 @@ func (m *Milvus) Ready(ctx context.Context) error {
 	_, err = m.search(ctx, readyTimeout, collection, memory.VectorQuery{Vector: question, Namespace: "~", Limit: 1}, entity.ClStrong)
 	return err
 }
+
+// BareSearch asks for the nearest entries by the SDK alone, without a condition, an order or anything to read from them,
+// and tells how many there were. It is what [Milvus.Search] is measured against.
+func (m *Milvus) BareSearch(ctx context.Context, vector []float32, limit int) (int, error) {
+	collection, _, err := m.prepared()
+	if err != nil {
+		return 0, err
+	}
+	params, err := entity.NewIndexHNSWSearchParam(max(hnswSearch, limit))
+	if err != nil {
+		return 0, fmt.Errorf("%w: search vectors: %s", ErrOptions, err.Error())
+	}
+	answer, err := m.client.Search(ctx, collection, nil, "", nil, []entity.Vector{entity.FloatVector(vector)}, fieldVector, entity.COSINE, limit, params,
+		client.WithSearchQueryConsistencyLevel(entity.ClBounded))
+	if err != nil {
+		return 0, m.translate(ctx, "search collection "+collection, err)
+	}
+	n := 0
+	for _, result := range answer {
+		n += result.ResultCount
+	}
+	return n, nil
+}
+
+// Drop removes the collection in use with all that is in it. It can be prepared again.
+func (m *Milvus) Drop(ctx context.Context) error {
+	collection, _, err := m.prepared()
+	if err != nil {
+		return err
+	}
+	err = m.call(ctx, loadTimeout, "drop collection "+collection, func(ctx context.Context) error {
+		return m.client.DropCollection(ctx, collection)
+	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.collection = ""
+	return nil
+}
