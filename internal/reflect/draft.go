@@ -207,8 +207,8 @@ func (d *drafter) place(ctx context.Context, m memory.Memory) error {
 	return nil
 }
 
-// keepStanding compares with what the record holds of this task: what others decided about an item stands, what is there
-// as it is is not written again, and what this reflection does not have is superseded.
+// keepStanding compares with what the record holds of this task: what others decided about an item stands, what the record
+// has already is not written again, and what this reflection does not have is superseded.
 func (d *drafter) keepStanding() {
 	had := d.standing[taskKey(d.task)]
 	for _, old := range had.snapshots {

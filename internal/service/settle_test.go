@@ -226,7 +226,7 @@ func outcome(t *testing.T, seed uint64, tasks [][]events.Event) statetest.State 
 // with consolidation in between: what is remembered in the end must be the same.
 func TestTheSameTasksComeToTheSame(t *testing.T) {
 	t.Parallel()
-	sameOutcome(t, stories(), 4)
+	sameOutcome(t, stories(), 2)
 }
 
 // TestRecordedRunsComeToTheSame does so with recorded runs.
