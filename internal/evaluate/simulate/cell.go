@@ -311,7 +311,7 @@ func (s *session) publish(ctx context.Context, evs []events.Event) error {
 
 // learnt waits until the product has reflected the tasks with all their events; what it learns is searchable by then.
 func (s *session) learnt(ctx context.Context, wait []published) error {
-	flushing, cancel := context.WithTimeout(ctx, startTimeout)
+	flushing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := s.publisher.Flush(flushing); err != nil {
 		return fmt.Errorf("deliver events: %w", err)

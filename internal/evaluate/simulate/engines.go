@@ -30,8 +30,8 @@ type Engines interface {
 const (
 	// stopTimeout bounds the end of an engine.
 	stopTimeout = 30 * time.Second
-	// startTimeout bounds the start of the product.
-	startTimeout = 2 * time.Minute
+	// patience bounds each wait for the product: a machine may be busy with other things.
+	patience = 10 * time.Minute
 	// look is the pause between two looks whether something is there.
 	look = 150 * time.Millisecond
 )
@@ -179,7 +179,7 @@ func (p *product) close(ctx context.Context) error {
 
 // until waits for a condition, or for the product to end.
 func (p *product) until(ctx context.Context, what string, met func(ctx context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
