@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
-	"github.com/hindsight-memory/hindsight/internal/recall"
 	"github.com/hindsight-memory/hindsight/internal/store"
 )
 
@@ -48,10 +46,12 @@ const (
 	replayNamespace  = "replay"
 	replayLearnEvery = 10
 	// askedAtOnce is how many questions about runs of one batch are asked at a time: nothing is learnt meanwhile.
-	askedAtOnce = 4
-	// askTries and askPause are how often, and with what pause at first, a question is asked that could not be answered.
-	askTries = 9
-	askPause = 250 * time.Millisecond
+	askedAtOnce = 2
+	// askTries is how often a question is asked that could not be answered, or not in full, as on a machine that is too busy;
+	// askPause is the first pause between two tries, and each is twice as long, up to askPauseMax.
+	askTries    = 20
+	askPause    = 250 * time.Millisecond
+	askPauseMax = 15 * time.Second
 	// recordedWait bounds how long the notes of what was served may take to be stored.
 	recordedWait = time.Minute
 	// answersFile is the file of a work folder that holds what was answered so far.
@@ -93,7 +93,10 @@ func Replay(ctx context.Context, o ReplayOptions) (report Report, err error) {
 			return report, err
 		}
 	}
-	report = scoreReplay(stream, log.answers)
+	report, err = scoreReplay(stream, log.answers)
+	if err != nil {
+		return report, err
+	}
 	report.Figures["learn_every"] = float64(o.LearnEvery)
 	return report, nil
 }
@@ -104,7 +107,10 @@ type replayer struct {
 	session *mcp.ClientSession
 	store   *store.ClickHouse
 	log     *replayLog
+	tokens  *tokenCounter
 	logger  *slog.Logger
+	// model means that there is an embedding model.
+	model bool
 }
 
 // replayAll goes through the batches that the log does not have.
@@ -128,7 +134,7 @@ func replayAll(ctx context.Context, o ReplayOptions, stream [][]*recordedRun, lo
 		return fmt.Errorf("connect to the measured program by MCP: %w", err)
 	}
 	defer session.Close() //nolint:errcheck // The server ends next.
-	r := &replayer{program: p.program, session: session, store: st, log: log, logger: o.Logger}
+	r := &replayer{program: p.program, session: session, store: st, log: log, tokens: &tokenCounter{}, logger: o.Logger, model: o.Embedder != "none"}
 	done, total := 0, 0
 	for _, batch := range stream {
 		total += len(batch)
@@ -267,17 +273,22 @@ func (r *replayer) question(ctx context.Context, run *recordedRun, tool string, 
 	pause := askPause
 	for try := 1; ; try++ {
 		a, err := r.once(ctx, tool, arguments)
-		if err == nil || ctx.Err() != nil || try == askTries {
+		if ctx.Err() != nil || try == askTries || err == nil && !r.lacks(a) {
 			return a, err
 		}
-		r.logger.Warn("a question could not be answered and is asked again", "tool", tool, "try", try, "error", err)
+		r.logger.Warn("a question could not be answered in full and is asked again", "tool", tool, "try", try, "error", err, "notice", a.Notice)
 		select {
 		case <-ctx.Done():
 			return servedAnswer{}, fmt.Errorf("ask %s: %w", tool, ctx.Err())
 		case <-time.After(pause):
 		}
-		pause *= 2
+		pause = min(2*pause, askPauseMax)
 	}
+}
+
+// lacks reports an answer that had to do without the index or the model for a moment. Without a model each does.
+func (r *replayer) lacks(a servedAnswer) bool {
+	return a.Notice != "" && r.model && a.Notice != "nothing is known about this yet" && !strings.Contains(a.Notice, "more items are not shown")
 }
 
 func (r *replayer) once(ctx context.Context, tool string, arguments map[string]any) (servedAnswer, error) {
@@ -298,7 +309,10 @@ func (r *replayer) once(ctx context.Context, tool string, arguments map[string]a
 	if err != nil {
 		return servedAnswer{}, fmt.Errorf("read the answer of %s: %w", tool, err)
 	}
-	out := servedAnswer{Tokens: recall.EstimateTokens(chance.ReplaceAllString(read.String(), chanceStead))}
+	out := servedAnswer{}
+	if out.Tokens, err = r.tokens.count(read.String()); err != nil {
+		return servedAnswer{}, err
+	}
 	var answer struct {
 		RecallID string       `json:"recall_id"`
 		Notice   string       `json:"notice"`
@@ -313,12 +327,6 @@ func (r *replayer) once(ctx context.Context, tool string, arguments map[string]a
 	}
 	return out, nil
 }
-
-// chance matches what is new in each answer: random names, and the score, which depends on the moment. It is estimated as the
-// same number of tokens each time.
-var chance = regexp.MustCompile(`memory-[0-9a-f]{12}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|"score":[0-9.]+`)
-
-const chanceStead = "memory-0a1b2c3d4e5f"
 
 // withoutFence takes off the lines around the text of an item, which are new in each answer.
 func withoutFence(text string) string {

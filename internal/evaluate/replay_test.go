@@ -51,7 +51,11 @@ func scored(t *testing.T, stream [][]*recordedRun, answers ...runAnswers) map[st
 	for _, a := range answers {
 		byRun[a.Run] = a
 	}
-	return scoreReplay(stream, byRun).Figures
+	report, err := scoreReplay(stream, byRun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.Figures
 }
 
 func want(t *testing.T, figures map[string]float64, wanted map[string]float64) {
@@ -317,4 +321,21 @@ func TestTheDataAllow(t *testing.T) {
 		"runs": 150, "failed_runs": 87, "error_events": 54, "error_events_repeated": 38, "error_events_repeated_memorised": 36,
 		"silent_failures": 67, "silent_failures_again": 33, "silent_failures_again_after_success": 11, "error_events_covered": 0,
 	})
+}
+
+// TestEqualAnswersHaveEquallyManyTokens: what is new in each answer counts the same.
+func TestEqualAnswersHaveEquallyManyTokens(t *testing.T) {
+	t.Parallel()
+	var c tokenCounter
+	answer := func(id, mark, at, score string) int {
+		n, err := c.count(`{"recall_id":"` + id + `","items":[{"score":` + score + `,"created_at":"` + at + `","text":"[memory-` + mark + ` source=x]"}]}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	a := answer("0190c4f2-7a1e-7d3b-9c55-1f0e8a2b6c4d", "aaaaaaaaaaaa", "2025-01-06T08:00:00Z", "0.5")
+	if b := answer("ffffffff-1111-7222-8333-444444444444", "0123456789ab", "2026-11-30T23:59:59Z", "0.123"); a != b || a < 40 {
+		t.Errorf("%d and %d tokens", a, b)
+	}
 }

@@ -36,7 +36,7 @@ type servedItem struct {
 // servedAnswer is one answer.
 type servedAnswer struct {
 	Items []servedItem `json:"items,omitempty"`
-	// Tokens are what an agent reads of it, marks and fields included, estimated.
+	// Tokens are what an agent reads of it, marks and fields included.
 	Tokens int    `json:"tokens"`
 	Notice string `json:"notice,omitempty"`
 

@@ -13,7 +13,10 @@ func TestTheReplayPageSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	first := played("first", "a", events.StatusFailure, `pay {} ! `+amountError)
 	again := played("again", "a", events.StatusFailure, `pay {} ! `+amountError)
-	r := scoreReplay([][]*recordedRun{{first}, {again}}, map[string]runAnswers{"first": answersTo(first, nil, nil), "again": answersTo(again, nil, nil)})
+	r, err := scoreReplay([][]*recordedRun{{first}, {again}}, map[string]runAnswers{"first": answersTo(first, nil, nil), "again": answersTo(again, nil, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out strings.Builder
 	if err := report.Write(&out, ReplayPage(r, "hindsight eval replay runs.jsonl")); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
-	"github.com/hindsight-memory/hindsight/internal/recall"
 )
 
 const (
@@ -34,12 +33,13 @@ type replayScorer struct {
 	seen  map[errorKey]int
 	goals map[string][]*recordedRun
 
+	tokens   tokenCounter
 	figures  map[string]float64
 	examples map[string][]string
 }
 
 // scoreReplay compares what was served with what followed.
-func scoreReplay(stream [][]*recordedRun, answers map[string]runAnswers) Report {
+func scoreReplay(stream [][]*recordedRun, answers map[string]runAnswers) (Report, error) {
 	s := &replayScorer{
 		answers: answers, events: map[string]recordedCall{}, owners: map[string]*recordedRun{}, runs: map[string]*recordedRun{},
 		seen: map[errorKey]int{}, goals: map[string][]*recordedRun{}, figures: map[string]float64{}, examples: map[string][]string{},
@@ -57,7 +57,9 @@ func scoreReplay(stream [][]*recordedRun, answers map[string]runAnswers) Report 
 	done := 0
 	for n, batch := range stream {
 		for _, r := range batch {
-			s.run(r, n, done*deciles/total+1)
+			if err := s.run(r, n, done*deciles/total+1); err != nil {
+				return Report{}, err
+			}
 			done++
 		}
 	}
@@ -67,7 +69,7 @@ func scoreReplay(stream [][]*recordedRun, answers map[string]runAnswers) Report 
 	for _, kind := range slices.Sorted(maps.Keys(s.examples)) {
 		examples = append(examples, s.examples[kind]...)
 	}
-	return Report{Suite: "replay", Figures: s.figures, Examples: examples}
+	return Report{Suite: "replay", Figures: s.figures, Examples: examples}, nil
 }
 
 // count adds to a figure, and to the same of the tasks whose goal was seen before or was not, and of the decile.
@@ -91,7 +93,7 @@ const (
 )
 
 // run scores one run, and then counts it among the earlier ones.
-func (s *replayScorer) run(r *recordedRun, batch, decile int) {
+func (s *replayScorer) run(r *recordedRun, batch, decile int) error {
 	a := s.answers[r.taskID]
 	earlier := s.goals[r.goalID]
 	split := generalised
@@ -109,7 +111,11 @@ func (s *replayScorer) run(r *recordedRun, batch, decile int) {
 	texts := 0
 	for _, answer := range a.all() {
 		for _, item := range answer.Items {
-			texts += recall.EstimateTokens(item.Text)
+			n, err := s.tokens.count(item.Text)
+			if err != nil {
+				return err
+			}
+			texts += n
 		}
 	}
 	s.count("tokens_texts", split, 0, texts)
@@ -146,6 +152,7 @@ func (s *replayScorer) run(r *recordedRun, batch, decile int) {
 	if r.goalID != "" {
 		s.goals[r.goalID] = append(earlier, r)
 	}
+	return nil
 }
 
 // errors scores the calls that failed: whether the same error had been met in an earlier run, and whether an item that is
