@@ -46,6 +46,8 @@ type surroundings struct {
 	logs *slog.Logger
 	// ahead is how far the store's clock seems to be ahead of the test's.
 	ahead time.Duration
+	// patience, if set, is how long a reflection is waited for that never comes.
+	patience time.Duration
 }
 
 func newSurroundings(t *testing.T) *surroundings {
@@ -202,7 +204,9 @@ func (s *surroundings) sweep(t *testing.T, o ingest.SweeperOptions, overlap time
 		t.Fatal(err)
 	}
 	sweeper.SetOverlap(overlap)
-	sweeper.SetPatience(overlap)
+	if s.patience > 0 {
+		sweeper.SetPatience(s.patience)
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- sweeper.Run(ctx) }()
@@ -734,6 +738,7 @@ func TestACrashBetweenRequestAndRow(t *testing.T) {
 func TestTheBookmarkWaitsForOpenTasks(t *testing.T) {
 	t.Parallel()
 	s := newSurroundings(t)
+	s.patience = 100 * time.Millisecond // nobody reflects here
 	s.insert(t, started("old"))
 	arrived, err := s.Event(t.Context(), "acme.support", "old/start")
 	if err != nil {
