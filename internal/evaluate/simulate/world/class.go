@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -91,6 +92,14 @@ type class struct {
 	// then are tools that the agent calls after the main call by default.
 	then  []string
 	facts P
+}
+
+// takesAll says that the tool of the class takes wrong values without an error: one in three does, and so do all whose own
+// failure is silent. What a wrong lesson leads to then shows in the outcome of the task alone.
+func (c class) takesAll() bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(c.id))
+	return c.silent || h.Sum32()%3 == 0
 }
 
 func (c class) rightAt(at, of int) E {

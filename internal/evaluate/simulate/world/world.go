@@ -232,6 +232,10 @@ func (s *Session) Call(call script.Call) script.Result {
 	}
 	if name, wrong := s.deviation(call); wrong {
 		s.failed[c.id+"/"+Misled] = c.kind
+		if c.takesAll() {
+			s.wrong, s.done = true, true
+			return s.ok(call)
+		}
 		return script.Result{ErrorType: "InvalidArgument", Message: "invalid value for " + name}
 	}
 	s.done, s.wrong = true, false
@@ -356,11 +360,16 @@ func (s *Session) Finish() script.Outcome {
 	if s.done && !s.wrong {
 		return script.Outcome{Success: true}
 	}
-	if s.done {
-		if s.task.Chinese && c.complaintZH != "" {
-			return script.Outcome{Reason: c.complaintZH}
-		}
+	_, own := s.failed[c.id]
+	switch {
+	case s.done && own && s.task.Chinese && c.complaintZH != "":
+		return script.Outcome{Reason: c.complaintZH}
+	case s.done && own && c.complaint != "":
 		return script.Outcome{Reason: c.complaint}
+	case s.done && s.task.Chinese:
+		return script.Outcome{Reason: "事情办错了"}
+	case s.done:
+		return script.Outcome{Reason: "it was done the wrong way"}
 	}
 	return script.Outcome{}
 }

@@ -2,6 +2,7 @@ package world_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/hindsight-memory/hindsight/internal/evaluate/simulate/agent"
@@ -132,5 +133,33 @@ func TestForgedTracesAreWrong(t *testing.T) {
 		if changed != 1 {
 			t.Errorf("%s: %d parameters differ: want 1", f.Task.ID, changed)
 		}
+	}
+}
+
+// TestAWrongValueIsAFailureOfItsOwn: some tools refuse it, some take it and the task fails, none takes it for right.
+func TestAWrongValueIsAFailureOfItsOwn(t *testing.T) {
+	t.Parallel()
+	tasks := world.Stream(world.Options{Seed: 9, Tasks: 400, Classes: 100})
+	refused, taken := 0, 0
+	for _, f := range world.Forge(9, tasks, 100) {
+		of := tasks[slices.IndexFunc(tasks, func(task world.Task) bool { return task.Plan[1].Tool == f.Worked.Tool })]
+		if of.Kind == world.WrongTool {
+			continue // This tool does nothing right.
+		}
+		session := of.Open()
+		result := session.Call(f.Worked)
+		outcome := session.Finish()
+		misled := session.Failed()[of.Class+"/"+world.Misled] != "" || session.Failed()[of.Class] != ""
+		if outcome.Success || !misled {
+			t.Errorf("%s: a wrong value was taken for right: %+v, %v", of.Class, result, session.Failed())
+		}
+		if result.OK {
+			taken++
+		} else {
+			refused++
+		}
+	}
+	if refused < 10 || taken < 10 {
+		t.Errorf("%d wrong values were refused and %d taken: want many of both", refused, taken)
 	}
 }
