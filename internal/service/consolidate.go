@@ -29,6 +29,9 @@ func Consolidate(ctx context.Context, p *Parts) error {
 		}
 		return err
 	}
+	if space := p.used.Load(); space != nil {
+		space.index.owe(true) // Whoever knew what the index had missed may have been killed.
+	}
 	if err := scheduler.Run(ctx); err != nil {
 		return fmt.Errorf("consolidate: %w", err)
 	}
