@@ -101,7 +101,7 @@ func recallAt(ctx context.Context, p *program, o RecallOptions, size int, report
 	if err := st.Migrate(ctx, store.MigrateOptions{}); err != nil {
 		return fmt.Errorf("create the schema: %w", err)
 	}
-	index, raw, closeIndex, err := o.index(p, st, size)
+	index, raw, closeIndex, err := o.index(p, st, size) //nolint:contextcheck // A connection lives until it is closed.
 	if err != nil {
 		return err
 	}
