@@ -68,7 +68,7 @@ func build(t *testing.T, s shape) *system {
 		"HINDSIGHT_DATA_DIR="+filepath.Join(dir, "data"), "HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1],
 		"HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_MCP_PORT="+ports[3], "HINDSIGHT_EMBEDDER="+s.embedder, "HINDSIGHT_NAMESPACE="+namespace,
 		// Short times make the tests quick; what they mean is the same.
-		"HINDSIGHT_TASK_QUIET=200ms", "HINDSIGHT_SWEEP_INTERVAL=100ms", "HINDSIGHT_MERGE_SCHEDULE=@every 2s",
+		"HINDSIGHT_TASK_QUIET=200ms", "HINDSIGHT_SWEEP_INTERVAL=100ms", "HINDSIGHT_MERGE_SCHEDULE=@every 10s",
 		// What a busy machine makes late is no difference between two installations.
 		"HINDSIGHT_RECALL_DEADLINE=1m")
 	if s.milvus {
@@ -244,6 +244,15 @@ func (s *system) sql(statement string) int {
 // complete says what is lost or there twice.
 func (s *system) complete(o outcome) {
 	s.t.Helper()
+	reflected := 0
+	for _, line := range o.state.Lines {
+		if strings.HasPrefix(line, "reflection ") {
+			reflected++
+		}
+	}
+	if reflected != o.tasks {
+		s.t.Errorf("reflections: %d, want one for each of the %d tasks", reflected, o.tasks)
+	}
 	for _, check := range []struct {
 		what, statement string
 		want            int
