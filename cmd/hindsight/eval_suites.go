@@ -6,24 +6,27 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hindsight-memory/hindsight/internal/evaluate"
+	"github.com/hindsight-memory/hindsight/internal/evaluate/report"
 	"github.com/hindsight-memory/hindsight/internal/service"
 )
 
 // suite are the flags that the suites have in common.
 type suite struct {
-	cache     string
-	failUnder []string
+	cache, html string
+	failUnder   []string
 }
 
 // flags adds those of every suite.
 func (s *suite) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&s.failUnder, "fail-under", nil, "exit with 1 when a figure is lower, such as accuracy=0.9; may be given several times")
+	cmd.Flags().StringVar(&s.html, "html", "", "also write a report to this file, as one page that stands for itself")
 }
 
 // vectorFlags adds those of a suite that embeds texts itself.
@@ -52,21 +55,21 @@ func (s *suite) bounds() ([]bound, error) {
 }
 
 // finish prints a report, and fails when a figure is lower than it may be.
-func (a *app) finish(report evaluate.Report, bounds []bound) error {
+func (a *app) finish(result evaluate.Report, bounds []bound) error {
 	if !a.json {
-		a.printf("eval %s (seed %d)\n", report.Suite, report.Seed)
+		a.printf("eval %s (seed %d)\n", result.Suite, result.Seed)
 	}
-	if err := a.printReport(report); err != nil {
+	if err := a.printReport(result); err != nil {
 		return err
 	}
 	if !a.json {
-		for _, example := range report.Examples {
+		for _, example := range result.Examples {
 			a.printf("\n%s\n", example)
 		}
 	}
 	var low []error
 	for _, b := range bounds {
-		switch figure, is := report.Figures[b.figure]; {
+		switch figure, is := result.Figures[b.figure]; {
 		case !is:
 			low = append(low, fmt.Errorf("%w: --fail-under: there is no figure %q in this report", errUsage, b.figure))
 		case figure < b.least:
@@ -76,27 +79,46 @@ func (a *app) finish(report evaluate.Report, bounds []bound) error {
 	return errors.Join(low...)
 }
 
-// runSuite runs a suite whose bounds are understood, and prints its report.
-func (a *app) runSuite(name string, s *suite, run func() (evaluate.Report, error)) error {
+// runSuite runs a suite whose bounds are understood, and prints its report. args are what the command was given, for the page
+// that tells how to repeat it.
+func (a *app) runSuite(name string, s *suite, args []string, run func() (evaluate.Report, error)) error {
 	bounds, err := s.bounds()
 	if err != nil {
 		return err
 	}
-	report, err := run()
+	result, err := run()
 	if err != nil {
 		return fmt.Errorf("eval %s: %w", name, err)
 	}
-	return a.finish(report, bounds)
+	if s.html != "" {
+		command := []string{"hindsight eval", name}
+		for _, path := range args {
+			command = append(command, filepath.Base(path))
+		}
+		if err := writeSuitePage(s.html, result, strings.Join(command, " ")); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	return a.finish(result, bounds)
+}
+
+func writeSuitePage(path string, result evaluate.Report, command string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err //nolint:wrapcheck // It names the file.
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return report.Write(file, evaluate.SuitePage(result, command)) //nolint:wrapcheck // It says what it was doing.
 }
 
 // withVectors runs a suite that compares texts by the configured embedding model.
-func (a *app) withVectors(ctx context.Context, s *suite, measure func(v *evaluate.Vectors) (evaluate.Report, error)) (report evaluate.Report, err error) {
+func (a *app) withVectors(ctx context.Context, s *suite, measure func(v *evaluate.Vectors) (evaluate.Report, error)) (result evaluate.Report, err error) {
 	embedder, err := service.NewEmbedder(a.cfg, service.NewLogger(a.cfg, a.stderr))
 	if err != nil {
-		return report, fmt.Errorf("set up the embedding model: %w", err)
+		return result, fmt.Errorf("set up the embedding model: %w", err)
 	}
 	if embedder == nil {
-		return report, errors.New("there is no embedding model to measure: run 'make setup', or set HINDSIGHT_EMBEDDING_BASE_URL and EMBEDDING_MODEL")
+		return result, errors.New("there is no embedding model to measure: run 'make setup', or set HINDSIGHT_EMBEDDING_BASE_URL and EMBEDDING_MODEL")
 	}
 	defer func() { err = errors.Join(err, embedder.Close()) }()
 	dir := s.cache
@@ -108,7 +130,7 @@ func (a *app) withVectors(ctx context.Context, s *suite, measure func(v *evaluat
 	}
 	vectors, err := evaluate.OpenVectors(ctx, embedder, dir)
 	if err != nil {
-		return report, fmt.Errorf("set up the embedding model: %w", err)
+		return result, fmt.Errorf("set up the embedding model: %w", err)
 	}
 	return measure(vectors)
 }
@@ -119,7 +141,7 @@ func (a *app) vectorSuite(name, use, short, long, example string, measure func(c
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runSuite(name, &s, func() (evaluate.Report, error) {
+			return a.runSuite(name, &s, args, func() (evaluate.Report, error) {
 				return a.withVectors(cmd.Context(), &s, func(v *evaluate.Vectors) (evaluate.Report, error) {
 					return measure(cmd.Context(), args[0], v)
 				})
@@ -160,7 +182,7 @@ func (a *app) evalReflectionCommand() *cobra.Command {
 			"with them. The ceiling is the share of root causes that are near a call at all: only calls are kept.",
 		Example: "  hindsight eval reflection labelled.jsonl.gz", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runSuite("reflection", &s, func() (evaluate.Report, error) {
+			return a.runSuite("reflection", &s, args, func() (evaluate.Report, error) {
 				product, err := a.product("none")
 				if err != nil {
 					return evaluate.Report{}, err
@@ -192,22 +214,22 @@ func (a *app) evalRecallCommand() *cobra.Command {
 			"It exits with 0 whatever the figures are, unless --fail-under says otherwise.",
 		Example: "  hindsight eval recall questions.yaml\n  hindsight eval recall --fail-under hit5=0.8 --json questions.yaml", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runSuite("recall", &s, func() (evaluate.Report, error) { return a.evalRecall(cmd.Context(), args[0]) })
+			return a.runSuite("recall", &s, args, func() (evaluate.Report, error) { return a.evalRecall(cmd.Context(), args[0]) })
 		},
 	}
 	s.flags(cmd)
 	return cmd
 }
 
-func (a *app) evalRecall(ctx context.Context, path string) (report evaluate.Report, err error) {
+func (a *app) evalRecall(ctx context.Context, path string) (result evaluate.Report, err error) {
 	parts, err := a.openParts(ctx)
 	if err != nil {
-		return report, err
+		return result, err
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	asked, err := parts.Unrecorded(ctx)
 	if err != nil {
-		return report, fmt.Errorf("open recall: %w", err)
+		return result, fmt.Errorf("open recall: %w", err)
 	}
 	return evaluate.Questions(ctx, path, asked, parts.Store)
 }
@@ -231,7 +253,7 @@ func (a *app) evalUpliftCommand() *cobra.Command {
 			if o.Namespace, err = a.namespace(namespace); err != nil {
 				return err
 			}
-			return a.runSuite("uplift", &s, func() (evaluate.Report, error) { return a.evalUplift(cmd.Context(), o) })
+			return a.runSuite("uplift", &s, nil, func() (evaluate.Report, error) { return a.evalUplift(cmd.Context(), o) })
 		},
 	}
 	s.flags(cmd)
@@ -242,10 +264,10 @@ func (a *app) evalUpliftCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) evalUplift(ctx context.Context, o evaluate.UpliftOptions) (report evaluate.Report, err error) {
+func (a *app) evalUplift(ctx context.Context, o evaluate.UpliftOptions) (result evaluate.Report, err error) {
 	st, err := a.openStore(ctx)
 	if err != nil {
-		return report, err
+		return result, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	return evaluate.Uplift(ctx, st, o)
@@ -269,9 +291,10 @@ func (a *app) evalPoisonCommand() *cobra.Command {
 			if o.Made < 0 || o.Made > 100 || o.Made == 0 && len(args) == 0 {
 				return fmt.Errorf("%w: --made must be from 0 to 100, and not 0 without a file", errUsage)
 			}
-			return a.runSuite("poison", &s, func() (report evaluate.Report, err error) {
+			how := append(slices.Clone(args), fmt.Sprintf("--made=%d", o.Made), fmt.Sprintf("--seed=%d", o.Seed), "--embedder="+embedder)
+			return a.runSuite("poison", &s, how, func() (result evaluate.Report, err error) {
 				if o.ProductOptions, err = a.product(embedder); err != nil {
-					return report, err
+					return result, err
 				}
 				o.File = strings.Join(args, "")
 				return evaluate.Poison(cmd.Context(), o)

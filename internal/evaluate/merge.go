@@ -132,7 +132,7 @@ func (c *confusion) add(said, is bool) {
 }
 
 // tell notes the figures. Precision of no decision, and recall of nothing to find, are left out.
-func (c confusion) tell(report *Report, prefix string) {
+func (c *confusion) tell(report *Report, prefix string) {
 	said, are := c.truePositive+c.falsePositive, c.truePositive+c.falseNegative
 	report.Figures[prefix+"pairs"] = float64(said + c.falseNegative + c.trueNegative)
 	report.Figures[prefix+"pairs_same"] = float64(are)

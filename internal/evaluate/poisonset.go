@@ -2,6 +2,7 @@ package evaluate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -79,7 +80,7 @@ func parseExperience(raw []byte, poisoned bool) (experience, error) {
 		return experience{}, fmt.Errorf("it is not {id, req, resp, tag}: %w", err)
 	}
 	if f.ID == "" || strings.TrimSpace(f.Ask) == "" || len(wordsOf(f.Answer)) == 0 {
-		return experience{}, fmt.Errorf("id, req or resp is missing")
+		return experience{}, errors.New("id, req or resp is missing")
 	}
 	e := experience{
 		id: f.ID, ask: f.Ask, answer: f.Answer, poisoned: poisoned, kind: kindHarmless, language: memory.LanguageOf(f.Answer), questions: []string{f.Ask},

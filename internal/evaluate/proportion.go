@@ -16,11 +16,11 @@ func (p *proportion) add(hit bool) {
 }
 
 // share is not a number of nothing.
-func (p proportion) share() float64 { return float64(p.hits) / float64(p.of) }
+func (p *proportion) share() float64 { return float64(p.hits) / float64(p.of) }
 
 // interval is that of 95 % by Wilson (J. Am. Stat. Assoc. 22, 1927), which keeps its promise for few cases and for shares
 // near 0 and 1. It is 0 to 1 of nothing.
-func (p proportion) interval() (low, high float64) {
+func (p *proportion) interval() (low, high float64) {
 	if p.of == 0 {
 		return 0, 1
 	}

@@ -118,7 +118,8 @@ func TestLinesThatCannotBeReadAreNamed(t *testing.T) {
 func TestProportions(t *testing.T) {
 	t.Parallel()
 	// Wilson's interval of 8 of 10, by hand.
-	if low, high := (proportion{8, 10}).interval(); math.Abs(low-0.4902) > 1e-4 || math.Abs(high-0.9433) > 1e-4 {
+	eight := proportion{8, 10}
+	if low, high := eight.interval(); math.Abs(low-0.4902) > 1e-4 || math.Abs(high-0.9433) > 1e-4 {
 		t.Errorf("8 of 10: %.4f to %.4f", low, high)
 	}
 	for _, p := range []proportion{{0, 5}, {5, 5}, {0, 0}} {
@@ -253,8 +254,10 @@ func TestReflectionLabelsArePlaced(t *testing.T) {
 		"runs_with_root_cause": 9, "root_cause_found": 3.0 / 9, "root_cause_ceiling": 7.0 / 9, "root_cause_is_a_call": 4.0 / 9,
 		"root_cause_found_by_chance": 3.5 / 9, "decisions_kept": 9, "decisions_kept_that_are_no_root_cause": 6.0 / 9, "category_plan_wrong_found": 3.0 / 9,
 	})
-	for _, wrong := range []string{`{`, `{"steps":[]}`, `{"steps":[{}],"labels":{"human":{"failures":[{"failure_id":1,"step_number":0}]}}}`,
-		`{"steps":[{}],"labels":{"human":{"failures":[],"root_cause":{"failure_id":1}}}}`} {
+	for _, wrong := range []string{
+		`{`, `{"steps":[]}`, `{"steps":[{}],"labels":{"human":{"failures":[{"failure_id":1,"step_number":0}]}}}`,
+		`{"steps":[{}],"labels":{"human":{"failures":[],"root_cause":{"failure_id":1}}}}`,
+	} {
 		if _, err := parseLabelled([]byte(wrong)); err == nil {
 			t.Errorf("%s is taken for a run", wrong)
 		}

@@ -16,7 +16,7 @@ import (
 
 // trial makes up tasks of sessions that differ, so that the tasks of one are alike, with a known effect on success.
 func trial(seed uint64, sessions int, share, effect float64) []UpliftTask {
-	random := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // Data for a test.
+	random := rand.New(rand.NewPCG(seed, 7))
 	base := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var tasks []UpliftTask
 	for s := range sessions {
