@@ -33,7 +33,8 @@ type Succession struct {
 
 // Succeed puts statements about one entity into their order. What comes out depends on the statements alone, and not on
 // when each arrived or what came out before: a statement is ended by the first later one that takes its place. What a
-// person has decided is left as it is. Only statements that are in force or were ended by others may be among them.
+// person has decided is left as it is, and so is what a statement had replaced that was changed by its id since. Only
+// statements that are in force or were ended by others may be among them.
 func Succeed(statements []Memory) Succession {
 	all := slices.Clone(statements)
 	slices.SortFunc(all, func(a, b Memory) int {
@@ -64,6 +65,9 @@ func Succeed(statements []Memory) Succession {
 			delete(out.Disputed, i)
 			until := all[by].Began()
 			m.ValidTo, m.Status, m.StatusReason = &until, ItemSuperseded, ReasonReplaced+all[by].MemoryID
+		} else if by := changedSince(all, *m); by >= 0 {
+			delete(out.Disputed, i)
+			out.EndedBy[i] = by // Until when it held does not change.
 		} else if Overruled(m.Judged) {
 			m.ValidTo, m.Status, m.StatusReason = nil, ItemActive, ""
 		}
@@ -85,6 +89,17 @@ func Succeed(statements []Memory) Succession {
 		}
 	}
 	return out
+}
+
+// changedSince gives the place of the statement that replaced another and was changed by its id afterwards; -1 when there is
+// none. What it says now no longer tells whose place it took, and changing it brings nothing back.
+func changedSince(all []Memory, m Memory) int {
+	if !Overruled(m.Judged) {
+		return -1
+	}
+	return slices.IndexFunc(all, func(o Memory) bool {
+		return o.Status == ItemActive && Decided(o.Version) && m.StatusReason == ReasonReplaced+o.MemoryID
+	})
 }
 
 // Decided reports a version that stands whatever a program finds: a person wrote it, or it was asked for by name.
