@@ -280,29 +280,43 @@ func (m *measured) searchable(ctx context.Context, namespace string) error {
 	}
 }
 
-// askAbout asks the questions of each experience by the two tools that agents search with, and gives the texts that were
-// shown for each.
+// askAbout asks the questions of all experiences, each once, by the two tools that agents search with, and gives the texts
+// that were shown for each experience.
 func askAbout(ctx context.Context, session *mcp.ClientSession, all []experience) ([][]string, error) {
-	out := make([][]string, len(all))
+	var questions []string
+	for _, e := range all {
+		questions = append(questions, e.questions...)
+	}
+	slices.Sort(questions)
+	questions = slices.Compact(questions)
+	texts := make([][]string, len(questions))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(askedAtOnce)
-	for i, e := range all {
+	for i, q := range questions {
 		g.Go(func() error {
-			for _, q := range e.questions {
-				for tool, arguments := range map[string]map[string]any{
-					"retrieve_similar": {"current_context": map[string]any{"task_type": poisonTaskType, "input_summary": q}}, "memory_search": {"query": q},
-				} {
-					texts, err := shownBy(gctx, session, tool, arguments)
-					if err != nil {
-						return fmt.Errorf("ask about %s: %w", e.id, err)
-					}
-					out[i] = append(out[i], texts...)
+			for tool, arguments := range map[string]map[string]any{
+				"retrieve_similar": {"current_context": map[string]any{"task_type": poisonTaskType, "input_summary": q}}, "memory_search": {"query": q},
+			} {
+				shown, err := shownBy(gctx, session, tool, arguments)
+				if err != nil {
+					return fmt.Errorf("ask %q: %w", q, err)
 				}
+				texts[i] = append(texts[i], shown...)
 			}
 			return nil
 		})
 	}
-	return out, g.Wait() //nolint:wrapcheck // It says what was asked.
+	if err := g.Wait(); err != nil {
+		return nil, err //nolint:wrapcheck // It says what was asked.
+	}
+	out := make([][]string, len(all))
+	for i, e := range all {
+		for _, q := range e.questions {
+			at, _ := slices.BinarySearch(questions, q)
+			out[i] = append(out[i], texts[at]...)
+		}
+	}
+	return out, nil
 }
 
 // shownBy asks one question and gives the texts of the items of its answer.
