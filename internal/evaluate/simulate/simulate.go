@@ -101,7 +101,7 @@ type Cell struct {
 }
 
 func (c Cell) name() string {
-	return fmt.Sprintf("%s-%03d-%d", c.Arm, int(math.Round(c.Obey*100)), c.Seed)
+	return fmt.Sprintf("%s-%04d-%d", c.Arm, int(math.Round(c.Obey*1000)), c.Seed)
 }
 
 // namespace is where the memory of a cell is.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -41,32 +41,21 @@ func (s shared) URL() string { return string(s) }
 func options(t *testing.T) simulate.Options {
 	t.Helper()
 	return simulate.Options{
-		Seeds: 1, Seed: 1, Tasks: 12, Classes: 3, Work: t.TempDir(), Build: "test", Engines: shared(enginetest.ClickHouse(t)), Embedder: "none",
-		ConsolidateEvery: 6, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Seeds: 1, Seed: 1, Tasks: 10, Classes: 3, Work: t.TempDir(), Build: "test", Engines: shared(enginetest.ClickHouse(t)), Embedder: "none",
+		ConsolidateEvery: 5, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
 
-// TestTheMemoryIsMeasuredTheSameTwice runs all arms on the real product, twice.
+// TestTheMemoryIsMeasuredTheSameTwice runs all arms on the real product, and one of them again.
 func TestTheMemoryIsMeasuredTheSameTwice(t *testing.T) {
 	t.Parallel()
 	first, err := simulate.Run(t.Context(), options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := simulate.Run(t.Context(), options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !maps.Equal(first.Figures, second.Figures) {
-		for name, v := range first.Figures {
-			if second.Figures[name] != v {
-				t.Errorf("%s: %v and %v", name, v, second.Figures[name])
-			}
-		}
-	}
 	for _, name := range []string{
 		"repeat_reduction_check_vs_none", "repeat_reduction_check_vs_none_low", "repeat_reduction_check_vs_none_high", "repeat_reduction_check_vs_start",
-		"success_none", "success_check", "success_harmful", "success_unguarded", "success_delta_min_points", "planted_lessons", "tokens_per_task_check",
+		"success_none", "success_check", "success_harmful", "success_unguarded", "success_delta_min_points",
 	} {
 		if _, has := first.Figures[name]; !has {
 			t.Errorf("there is no figure %s", name)
@@ -80,7 +69,17 @@ func TestTheMemoryIsMeasuredTheSameTwice(t *testing.T) {
 	if len(first.Examples) == 0 {
 		t.Error("there are no examples")
 	}
-	t.Log(first.Figures)
+	o := options(t)
+	o.Arms = []simulate.Arm{simulate.ArmNone, simulate.ArmCheck}
+	second, err := simulate.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range second.Figures {
+		if before, has := first.Figures[name]; has && before != v && !strings.HasPrefix(name, "success_delta_min_points") {
+			t.Errorf("%s was %v and is %v", name, before, v)
+		}
+	}
 }
 
 // TestAnInterruptedRunGoesOn cuts a run after its first cells, and finishes it: what was done is not done again.
