@@ -33,7 +33,7 @@ type Task struct {
 	ID, Type, Goal string
 	// Chinese tells the language of the task.
 	Chinese bool
-	// GoalID is the same for tasks whose goals have the same words.
+	// GoalID is the same for tasks that want the same of the same thing, however they are worded.
 	GoalID string
 	Tools  []Tool
 	// Plan are the calls that the agent makes by default.

@@ -154,8 +154,8 @@ type instance struct {
 	values map[string]string
 }
 
-// pool is how many instances a class has in one stream: goals recur, as the goals of real agents do.
-const pool = 4
+// pool is how many instances a class has in one stream, in each language: goals recur, as those of real agents do.
+const pool = 2
 
 // newInstance draws the n-th instance of a class in a stream.
 func newInstance(random *rand.Rand, chinese bool) instance {

@@ -22,7 +22,8 @@ func lookups() map[string]helper {
 }
 
 // classes are all failure classes. Each has a tool of its own, so that what is learnt of one cannot be right or wrong by
-// chance for another; types of tasks are shared.
+// chance for another; types of tasks are shared. Where there is neither an idea nor an error that says what to do the agent
+// finds no repair within a task: only another task can tell, in which it did it right by chance.
 func classes() []class {
 	return []class{
 		// Formats. Some errors say what is wanted, some are codes.
@@ -54,7 +55,7 @@ func classes() []class {
 			id: "country_code", kind: Format, taskType: "parcel_shipping", tool: "create_customs_form",
 			en: []string{"Prepare customs papers for parcel {id}", "Parcel {id} crosses the border: fill in the customs form"}, zh: []string{"为包裹 {id} 准备报关单"},
 			params: P{"parcel_id": "{id}", "country": "Germany", "purpose": "sale"}, mode: "purpose", bad: "gift",
-			right: E{form("country", script.FormCountry)}, errorType: "CustomsError", error: "CX-31", idea: 2,
+			right: E{form("country", script.FormCountry)}, errorType: "CustomsError", error: "CX-31", variant: true,
 		},
 		{
 			id: "start_time", kind: Format, taskType: "calendar_booking", tool: "book_interpreter",
@@ -84,7 +85,7 @@ func classes() []class {
 			id: "report_language", kind: Format, taskType: "report_export", tool: "translate_report",
 			en: []string{"Translate the report on the {title}", "The {title} report is needed in another language"}, zh: []string{"翻译{title}报告"},
 			params: P{"title": "{title}", "target": "German", "quality": "normal"}, mode: "quality", bad: "draft",
-			right: E{form("target", script.FormLanguage)}, errorType: "Unsupported", error: "T-400", idea: 1,
+			right: E{form("target", script.FormLanguage)}, errorType: "Unsupported", error: "T-400", variant: true,
 		},
 		{
 			id: "discount_fraction", kind: Format, taskType: "mail_campaign", tool: "create_coupon",
@@ -121,7 +122,7 @@ func classes() []class {
 			id: "tax_included", kind: Schema, taskType: "invoice_handling", tool: "create_invoice",
 			en: []string{"Write an invoice of {amount} to {who}", "Bill {who} for {amount}"}, zh: []string{"给{who}开一张 {amount} 元的发票"},
 			params: P{"customer": "{who}", "amount": num("{amount}"), "terms": "net_30"}, mode: "terms", bad: "prepaid",
-			right: E{add("tax_mode", "exclusive")}, errorType: "ServerError", error: "IV-12: incomplete", idea: 1,
+			right: E{add("tax_mode", "exclusive")}, errorType: "ServerError", error: "IV-12: incomplete", variant: true,
 		},
 		{
 			id: "notify_flag", kind: Schema, taskType: "user_admin", tool: "create_user",
@@ -160,7 +161,7 @@ func classes() []class {
 			en: []string{"Run the payroll of period {ref}", "Pay everybody for period {ref}"}, zh: []string{"执行 {ref} 期的工资发放"},
 			params: P{"period": "{ref}", "currency": "local"}, mode: "currency", bad: "fixed",
 			right: E{first("lock_payroll_period")}, helpers: []helper{{"lock_payroll_period", []string{"period"}, P{"locked": true}}}, facts: P{"period": "{ref}"},
-			errorType: "StateError", error: "PR-05", idea: 1,
+			errorType: "StateError", error: "PR-05", variant: true,
 		},
 		{
 			id: "drain_node", kind: Precondition, taskType: "service_deploy", tool: "upgrade_node",
@@ -181,14 +182,14 @@ func classes() []class {
 			en: []string{"Send the {title} mail to everybody", "The {title} newsletter can go out"}, zh: []string{"把{title}邮件发给所有人"},
 			params: P{"campaign": "{title}", "speed": "normal"}, mode: "speed", bad: "burst",
 			right: E{first("run_spam_check")}, helpers: []helper{{"run_spam_check", []string{"campaign"}, P{"spam_score": 1}}}, facts: P{"campaign": "{title}"},
-			errorType: "Rejected", error: "C-9", idea: 2,
+			errorType: "Rejected", error: "C-9", variant: true,
 		},
 		{
 			id: "scan_file", kind: Precondition, taskType: "file_sharing", tool: "publish_file",
 			en: []string{"Publish the {title} file", "Make the file on the {title} public"}, zh: []string{"公开{title}文件"},
 			params: P{"file": "{title}.pdf", "license": "internal"}, mode: "license", bad: "open",
 			right: E{first("scan_upload")}, helpers: []helper{{"scan_upload", []string{"file"}, P{"clean": true}}}, facts: P{"file": "{title}.pdf"},
-			errorType: "Forbidden", error: "F-3: not cleared", // No idea leads to the repair: only another task can tell.
+			errorType: "Forbidden", error: "F-3: not cleared",
 			variant: true,
 		},
 		// Order of calls.
@@ -261,13 +262,13 @@ func classes() []class {
 			en: []string{"Delete the account of {who}", "{who} has left: remove the account"}, zh: []string{"{who}已离职，请删除账号"},
 			params: P{"account": "{who}", "data": "keep"}, mode: "data", bad: "export",
 			right: E{take("elevation", "elevate_session")}, helpers: []helper{{"elevate_session", []string{"account"}, P{"elevation": "EL-{ref}"}}}, facts: P{"account": "{who}"},
-			errorType: "Forbidden", error: "AD-403", idea: 1,
+			errorType: "Forbidden", error: "AD-403", variant: true,
 		},
 		{
 			id: "read_scope", kind: Permission, taskType: "file_sharing", tool: "read_vault",
 			en: []string{"Get the {title} document out of the vault", "The {title} document is in the vault; fetch it"}, zh: []string{"从保险库取出{title}文件"},
 			params: P{"document": "{title}", "grant": "reader", "copy": "none"}, mode: "copy", bad: "local",
-			right: E{set("grant", "auditor")}, errorType: "AccessDenied", error: "VLT-2", idea: 2,
+			right: E{set("grant", "auditor")}, errorType: "AccessDenied", error: "VLT-2", variant: true,
 		},
 		{
 			id: "deploy_window", kind: Permission, taskType: "service_deploy", tool: "deploy_service",
@@ -304,7 +305,7 @@ func classes() []class {
 			id: "guest_count", kind: Limit, taskType: "travel_planning", tool: "book_table",
 			en: []string{"Book a table in {city} for the {title}", "The {title} ends with a dinner in {city}"}, zh: []string{"在{city}为{title}订一桌晚餐"},
 			params: P{"city": "{city}", "party": 12, "seating": "inside"}, mode: "seating", bad: "bar",
-			right: E{set("party", 8.0)}, errorType: "Refused", error: "cannot seat the party (code 8)", idea: 1,
+			right: E{set("party", 8.0)}, errorType: "Refused", error: "cannot seat the party (code 8)", variant: true,
 		},
 		// Stale facts: what is right changes.
 		{

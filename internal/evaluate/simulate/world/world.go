@@ -125,11 +125,11 @@ func occurrences(random *rand.Rand, tasks int, chosen []class) []class {
 
 // newTask makes a task of a class as the agent is given it, and what the world expects.
 func newTask(c class, i instance, right E, chinese bool, goal string) Task {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(goal))
 	t := Task{Class: c.id, Kind: c.kind, class: c, right: right}
-	t.Type, t.Goal, t.Chinese, t.GoalID = c.taskType, goal, chinese, fmt.Sprintf("goal-%x", h.Sum64())
 	parameters := i.params(c.params)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(c.taskType + script.Canonical(parameters)))
+	t.Type, t.Goal, t.Chinese, t.GoalID = c.taskType, goal, chinese, fmt.Sprintf("goal-%x", h.Sum64())
 	t.Facts = i.params(c.facts)
 	look := lookups()[c.taskType]
 	lookFor := map[string]any{look.parameters[0]: t.Goal}
