@@ -2,7 +2,10 @@ package service
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/mcpserver"
@@ -25,6 +28,15 @@ func IngestTraces(o bus.WorkerOptions, timeout time.Duration) Service {
 // RequestReflection puts one request on the queue, as the sweeper does.
 func RequestReflection(ctx context.Context, p *Parts, r memory.ReflectionRequest) error {
 	return reflections{p.Bus}.Request(ctx, []memory.ReflectionRequest{r})
+}
+
+// NewIndex is an index over another as services have it. end closes it.
+func NewIndex(inner memory.VectorIndex, logger *slog.Logger) (over memory.VectorIndex, end func() error, err error) {
+	x, err := newIndex(inner, func() error { return nil }, time.Second, prometheus.NewRegistry(), logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	return x, x.close, nil
 }
 
 // NamespaceOf is tested by itself: no stream accepts most of what a subject can be.

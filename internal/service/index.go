@@ -25,8 +25,11 @@ const (
 	indexMaxPause = 5 * time.Second
 	// indexSearch bounds a search that has no deadline; one that has gets half of what is left.
 	indexSearch = time.Second
-	// indexWrite bounds writing and listing. It is under the time that a message may be in hand.
+	// indexWrite bounds writing. It is under the time that a message may be in hand.
 	indexWrite = 10 * time.Second
+	// indexList bounds listing a namespace, which takes longer the more it holds; each request that it consists of has a bound
+	// of its own, so that one that is not answered does not take so long.
+	indexList = 10 * time.Minute
 	// indexPrepare bounds making a collection ready, which loads what it holds.
 	indexPrepare = 3 * time.Minute
 	// indexStart is what a service that begins waits for the index, to find out whether it can be used at all.
@@ -359,7 +362,7 @@ func (x *index) Search(ctx context.Context, q memory.VectorQuery) (found []memor
 
 // TextHashes lists what the index holds.
 func (x *index) TextHashes(ctx context.Context, namespace string) (held map[string]string, err error) {
-	err = x.ask(ctx, indexWrite, func(ctx context.Context) error {
+	err = x.ask(ctx, indexList, func(ctx context.Context) error {
 		held, err = x.inner.TextHashes(ctx, namespace)
 		return err
 	})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/bus"
@@ -328,4 +330,48 @@ func TestConsistencyKeepsOutOfTheWay(t *testing.T) {
 	if n := metric(t, p.Registry, "hindsight_index_repairs_total"); n != 0 || looked == 0 {
 		t.Errorf("%v repairs in %d looks", n, looked)
 	}
+}
+
+// large is an index that needs a while to list a namespace, as one of a million entries does.
+type large struct {
+	memory.VectorIndex
+
+	listing time.Duration
+}
+
+func (large) Prepare(context.Context, string, int) error { return nil }
+func (large) Ready(context.Context) error                { return nil }
+
+func (l large) TextHashes(ctx context.Context, _ string) (map[string]string, error) {
+	select {
+	case <-time.After(l.listing):
+		return map[string]string{"id": "hash"}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestALargeNamespaceIsNoOutage: that it takes long to list what an index holds does not mean that it is away.
+func TestALargeNamespaceIsNoOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		index, end, err := service.NewIndex(large{listing: 2 * time.Minute}, logger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := index.Prepare(t.Context(), "model", 2); err != nil {
+			t.Fatal(err)
+		}
+		if held, err := index.TextHashes(t.Context(), "acme"); err != nil || len(held) != 1 {
+			t.Errorf("the list is %v, %v", held, err)
+		}
+		if err := index.Ready(t.Context()); err != nil {
+			t.Errorf("after a long list the index counts as away: %v", err)
+		}
+	})
 }
