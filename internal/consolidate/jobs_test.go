@@ -388,6 +388,9 @@ func TestMergeMemories(t *testing.T) {
 	if got := links(t, record, first.MemoryID, second.MemoryID, other.MemoryID); len(got) != 1 || got[second.MemoryID] != first.MemoryID {
 		t.Errorf("links %v, want the second merged into the first", got)
 	}
+	if relations, err := record.Relations(t.Context(), namespace, []string{second.MemoryID}); err != nil || len(relations) != 1 || !strings.Contains(relations[0].Reason, "value") {
+		t.Errorf("two memories are merged for the reason that %+v, %v", relations, err)
+	}
 	read := func(id string) memory.Memory {
 		found, err := record.Memories(t.Context(), memory.ItemFilter{Namespace: namespace, IDs: []string{id}})
 		if err != nil || len(found) != 1 {

@@ -66,7 +66,8 @@ func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) 
 			continue
 		}
 		same := slices.IndexFunc(canonical, func(j int) bool {
-			return memory.SameValue(x, order.Memories[j]) && !known.apart[[2]string{x.MemoryID, order.Memories[j].MemoryID}]
+			a, b := x.MemoryID, order.Memories[j].MemoryID
+			return memory.SameValue(x, order.Memories[j]) && !known.apart[[2]string{a, b}] && !known.apart[[2]string{b, a}]
 		})
 		if same < 0 {
 			canonical = append(canonical, i)
@@ -74,7 +75,7 @@ func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) 
 		}
 		to := canonical[same]
 		groups[to] = append(groups[to], x)
-		wanted.add(x.MemoryID, memory.RelationMergedInto, order.Memories[to].MemoryID, 1, "same tool, error, condition and lesson")
+		wanted.add(x.MemoryID, memory.RelationMergedInto, order.Memories[to].MemoryID, 1, "the same value of the same entity")
 	}
 	var changed []memory.Memory
 	for i, x := range order.Memories {
