@@ -232,7 +232,7 @@ func TestTheSameTasksComeToTheSame(t *testing.T) {
 // TestRecordedRunsComeToTheSame does so with recorded runs.
 func TestRecordedRunsComeToTheSame(t *testing.T) {
 	t.Parallel()
-	dir := os.Getenv("HINDSIGHT_TEST_DATA") //nolint:forbidigo // Where the recorded runs are is for whoever runs the tests to say.
+	dir := os.Getenv("HINDSIGHT_TEST_DATA")
 	if dir == "" {
 		t.Skip("HINDSIGHT_TEST_DATA is not set: the recorded runs are not there")
 	}
