@@ -27,6 +27,7 @@ var testedElsewhere = map[string]string{
 	"hindsight up":            "every test here",
 	"hindsight bench":         "TestBenches",
 	"hindsight eval poison":   "TestEvalPoison",
+	"hindsight eval replay":   "TestReplayIsReproducibleAndGoesOn",
 	"hindsight eval simulate": "internal/evaluate/simulate, TestEvalSimulate",
 	"HINDSIGHT_NATS_URL=nats://nats:4222 HINDSIGHT_CLICKHOUSE_URL=http://clickhouse:8123 ingestor": "TestFullStreamIsBackPressure",
 }

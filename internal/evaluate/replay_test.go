@@ -61,7 +61,7 @@ func scored(t *testing.T, stream [][]*recordedRun, answers ...runAnswers) map[st
 func want(t *testing.T, figures map[string]float64, wanted map[string]float64) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		if have, there := figures[name]; have != wanted[name] || !there && wanted[name] != 0 {
+		if have, there := figures[name]; have != wanted[name] || !there {
 			t.Errorf("%s = %v, want %v", name, have, wanted[name])
 		}
 	}

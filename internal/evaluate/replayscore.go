@@ -44,6 +44,9 @@ func scoreReplay(stream [][]*recordedRun, answers map[string]runAnswers) (Report
 		answers: answers, events: map[string]recordedCall{}, owners: map[string]*recordedRun{}, runs: map[string]*recordedRun{},
 		seen: map[errorKey]int{}, goals: map[string][]*recordedRun{}, figures: map[string]float64{}, examples: map[string][]string{},
 	}
+	for _, name := range counted() { // A figure is there although nothing was counted.
+		s.figures[name], s.figures[name+"_"+memorised], s.figures[name+"_"+generalised] = 0, 0, 0
+	}
 	total := 0
 	for _, batch := range stream {
 		total += len(batch)
@@ -70,6 +73,18 @@ func scoreReplay(stream [][]*recordedRun, answers map[string]runAnswers) (Report
 		examples = append(examples, s.examples[kind]...)
 	}
 	return Report{Suite: "replay", Figures: s.figures, Examples: examples}, nil
+}
+
+// counted lists the figures that are counts, for all tasks and for either split.
+func counted() []string {
+	return []string{
+		"error_events", "error_events_repeated", "error_events_repeated_environment", "error_events_learnt", "error_events_covered",
+		"error_events_covered_by_run", "error_events_covered_by_call", "silent_failures", "silent_failures_first_covered", "silent_failures_again",
+		"silent_failures_again_after_success", "silent_failures_again_same_difference", "silent_failures_covered", "silent_failures_covered_by_run",
+		"silent_failures_covered_by_call", "failed_runs", "failed_runs_repeating", "failed_runs_covered", "tasks", "calls", "tokens", "tokens_start",
+		"tokens_calls", "tokens_texts", "start_items", "start_items_tool_occurs", "start_items_matched", "check_items", "check_items_about_errors",
+		"check_items_matched_error", "check_items_matched_silent", "calls_answered", "calls_warned", "calls_warned_failed", "calls_worked", "calls_worked_warned",
+	}
 }
 
 // count adds to a figure, and to the same of the tasks whose goal was seen before or was not, and of the decile.
