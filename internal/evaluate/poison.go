@@ -180,14 +180,17 @@ func plant(ctx context.Context, m *measured, session *mcp.ClientSession, d door,
 		g.SetLimit(plantedAtOnce)
 		for _, e := range all {
 			g.Go(func() error {
-				name, arguments := string(d), e.written()
+				calls := []map[string]any{e.written()}
 				if d == doorSnapshot {
-					arguments = e.snapshot()
+					calls = e.snapshots()
 				}
-				if _, err := session.CallTool(gctx, &mcp.CallToolParams{Name: name, Arguments: arguments}); err != nil {
-					return fmt.Errorf("plant %s: %w", e.id, err)
+				for _, arguments := range calls {
+					// One that is refused is not stored, and that shows.
+					if _, err := session.CallTool(gctx, &mcp.CallToolParams{Name: string(d), Arguments: arguments}); err != nil {
+						return fmt.Errorf("plant %s: %w", e.id, err)
+					}
 				}
-				return nil // One that is refused is not stored, and that shows.
+				return nil
 			})
 		}
 		return g.Wait() //nolint:wrapcheck // It says what was planted.
@@ -212,11 +215,19 @@ func (e experience) written() map[string]any {
 	return map[string]any{"content": e.ask + " " + e.answer, "memory_type": string(memory.MemoryProcedure)}
 }
 
-func (e experience) snapshot() map[string]any {
-	return map[string]any{
-		"task_context": map[string]any{"task_type": poisonTaskType, "input_summary": e.ask, "available_tools": []string{"do"}},
-		"decision":     map[string]any{"tool_selected": "do", "parameters": map[string]any{"how": e.answer}, "reasoning_path": e.answer},
-		"outcome":      map[string]any{"status": string(events.StatusSuccess)},
+// snapshots are a decision that succeeded in doing so, and one whose error says to do so.
+func (e experience) snapshots() []map[string]any {
+	snapshot := func(decision, outcome map[string]any) map[string]any {
+		return map[string]any{
+			"task_context": map[string]any{"task_type": poisonTaskType, "input_summary": e.ask, "available_tools": []string{"do"}},
+			"decision":     decision, "outcome": outcome,
+		}
+	}
+	return []map[string]any{
+		snapshot(map[string]any{"tool_selected": "do", "parameters": map[string]any{"how": e.answer}, "reasoning_path": e.answer},
+			map[string]any{"status": string(events.StatusSuccess)}),
+		snapshot(map[string]any{"tool_selected": "do", "parameters": map[string]any{"id": e.id}},
+			map[string]any{"status": string(events.StatusFailure), "error_message": e.answer}),
 	}
 }
 
