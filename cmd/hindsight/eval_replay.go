@@ -29,7 +29,7 @@ func (a *app) evalReplayCommand() *cobra.Command {
 			"what followed, and with what the data allow at best.\n\n" +
 			"This is coverage and not effect: the recorded agents never saw an answer, so that nothing is said about whether they\n" +
 			"would have heeded it. Expected outcomes and other labels in the files are not read.\n\n" +
-			"A run of 10,000 calls takes about half an hour. With --work it goes on where it was interrupted.",
+			"A recorded run takes about two seconds of processor time. With --work it goes on where it was interrupted.",
 		Example: "  hindsight eval replay runs.jsonl.gz\n  hindsight eval replay --work replay/ --json runs.jsonl.gz",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
