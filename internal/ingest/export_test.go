@@ -10,3 +10,8 @@ func (s *Sweeper) SetOverlap(d time.Duration) { s.overlap = d }
 
 // SetPatience shortens how long a reflection is waited for that never comes.
 func (s *Sweeper) SetPatience(d time.Duration) { s.patience = d }
+
+// SetSettling bounds how many unsettled tasks are looked at together, and for how long in one look.
+func (s *Sweeper) SetSettling(chunk int, atMost time.Duration) {
+	s.settleChunk, s.settleFor = chunk, atMost
+}

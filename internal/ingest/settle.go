@@ -1,12 +1,14 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
@@ -23,6 +25,8 @@ const (
 	// settlePatience is how long a task is watched whose reflection does not come: then it is asked for once more, behind
 	// whatever holds it up, and left alone.
 	settlePatience = 10 * time.Minute
+	// settleFor bounds one look at them, since no task is closed meanwhile: the next one goes on where it ended.
+	settleFor = 2 * time.Second
 	// settleShare bounds the part of the store's work: after a look at them that took d, tasks rest for settleShare × d, but
 	// not longer than maxSettleRest.
 	settleShare   = 4
@@ -64,17 +68,31 @@ func (w *watch) settle(ctx context.Context, now time.Time) error {
 	if err := w.spread(ctx, now); err != nil {
 		return fmt.Errorf("find out whom closed tasks concern: %w", err)
 	}
-	for chunk := range slices.Chunk(slices.SortedFunc(maps.Keys(w.unsettled), byKey), settleChunk) {
-		err := w.settleChunk(ctx, now, chunk)
+	for chunk := range slices.Chunk(w.round(), w.settleChunk) {
+		err := w.settleSome(ctx, now, chunk)
 		if errors.Is(err, memory.ErrQueueFull) {
 			break // The next look goes on.
 		}
 		if err != nil {
 			return fmt.Errorf("settle %d tasks: %w", len(chunk), err)
 		}
+		w.settledTo = chunk[len(chunk)-1]
+		if time.Since(began) > w.settleFor {
+			break
+		}
 	}
 	w.settleAt = now.Add(min(settleShare*time.Since(began), maxSettleRest))
 	return nil
+}
+
+// round gives the unsettled tasks in order, beginning behind where the last look ended.
+func (w *watch) round() []memory.TaskKey {
+	keys := slices.SortedFunc(maps.Keys(w.unsettled), byKey)
+	at, found := slices.BinarySearchFunc(keys, w.settledTo, byKey)
+	if found {
+		at++
+	}
+	return slices.Concat(keys[at:], keys[:at])
 }
 
 // spread finds the tasks that newly closed ones concern: those that are compared with them, and those that were the first
@@ -106,16 +124,26 @@ func (w *watch) spread(ctx context.Context, now time.Time) error {
 		return err //nolint:wrapcheck // It says what was read.
 	}
 	for _, of := range goals {
-		var arrived []memory.TaskOutline
+		arrived := map[memory.TaskKey]memory.TaskOutline{}
+		var changed []memory.TaskOutline
 		for _, t := range of {
-			if u := w.unsettled[t.Key]; u != nil && !u.spread {
-				arrived = append(arrived, t)
+			u := w.unsettled[t.Key]
+			if u == nil || u.spread {
+				continue
+			}
+			arrived[t.Key] = t
+			if u.changed {
+				changed = append(changed, t)
 			}
 		}
 		for _, t := range of {
-			siblings := goals.SiblingsOf(t)
-			for _, s := range arrived {
-				if s.Key != t.Key && (w.unsettled[s.Key].changed || slices.ContainsFunc(siblings, func(x memory.TaskOutline) bool { return x.Key == s.Key })) {
+			for _, sibling := range goals.SiblingsOf(t) {
+				if s, is := arrived[sibling.Key]; is {
+					concern(t.Key, s)
+				}
+			}
+			for _, s := range changed {
+				if s.Key != t.Key {
 					concern(t.Key, s)
 				}
 			}
@@ -162,8 +190,8 @@ func (w *watch) spread(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// settleChunk asks for the reflections that are to be made again, and lets those go that are as they would be now.
-func (w *watch) settleChunk(ctx context.Context, now time.Time, keys []memory.TaskKey) error {
+// settleSome asks for the reflections that are to be made again, and lets those go that are as they would be now.
+func (w *watch) settleSome(ctx context.Context, now time.Time, keys []memory.TaskKey) error {
 	outlines, err := w.opts.Store.Outlines(ctx, keys)
 	if err != nil {
 		return fmt.Errorf("read tasks: %w", err)
@@ -222,5 +250,5 @@ func (w *watch) settleChunk(ctx context.Context, now time.Time, keys []memory.Ta
 }
 
 func byKey(a, b memory.TaskKey) int {
-	return slices.Compare([]string{a.Namespace, a.TaskID}, []string{b.Namespace, b.TaskID})
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.TaskID, b.TaskID))
 }

@@ -113,6 +113,9 @@ type Sweeper struct {
 	overlap time.Duration
 	// patience is [settlePatience] but in tests.
 	patience time.Duration
+	// settleChunk and settleFor are the constants of these names but in tests.
+	settleChunk int
+	settleFor   time.Duration
 }
 
 // NewSweeper checks the options and registers the metrics.
@@ -124,7 +127,7 @@ func NewSweeper(opts SweeperOptions) (*Sweeper, error) {
 	opts.Quiet = cmp.Or(opts.Quiet, 2*time.Second)
 	opts.Interval = cmp.Or(opts.Interval, time.Second)
 	s := &Sweeper{
-		opts: opts, overlap: sweepOverlap, patience: settlePatience,
+		opts: opts, overlap: sweepOverlap, patience: settlePatience, settleChunk: settleChunk, settleFor: settleFor,
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hindsight_tasks_closed_total", Help: "Task revisions closed, by cause (finished, idle).",
 		}, []string{"cause"}),
@@ -223,6 +226,8 @@ type watch struct {
 	// unsettled are closed tasks whose reflection is watched, and settleAt is when they are looked at again.
 	unsettled map[memory.TaskKey]*unsettled
 	settleAt  time.Time
+	// settledTo is where the last look at them ended.
+	settledTo memory.TaskKey
 }
 
 // look finds what arrived, and reads and writes the tasks that are due.

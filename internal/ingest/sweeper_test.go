@@ -48,11 +48,16 @@ type surroundings struct {
 	ahead time.Duration
 	// patience, if set, is how long a reflection is waited for that never comes.
 	patience time.Duration
+	// settling, if set, is how many unsettled tasks are looked at in one look.
+	settling int
+	// watched counts the unsettled tasks that were looked at, by the number of the look, and seen by the task.
+	watched map[int]int
+	seen    map[memory.TaskKey]int
 }
 
 func newSurroundings(t *testing.T) *surroundings {
 	t.Helper()
-	return &surroundings{record: newRecord(t), registry: prometheus.NewRegistry(), live: map[memory.TaskKey]memory.Working{}}
+	return &surroundings{record: newRecord(t), registry: prometheus.NewRegistry(), live: map[memory.TaskKey]memory.Working{}, watched: map[int]int{}, seen: map[memory.TaskKey]int{}}
 }
 
 func call[T any](hook func(T) error, with T) error {
@@ -83,6 +88,16 @@ func (s *surroundings) TaskEvents(ctx context.Context, keys []memory.TaskKey) (m
 		return nil, err
 	}
 	return s.record.TaskEvents(ctx, keys)
+}
+
+func (s *surroundings) Reflections(ctx context.Context, keys []memory.TaskKey) (map[memory.TaskKey]memory.TaskReflection, error) {
+	s.mu.Lock()
+	s.watched[s.looks] += len(keys)
+	for _, key := range keys {
+		s.seen[key]++
+	}
+	s.mu.Unlock()
+	return s.record.Reflections(ctx, keys)
 }
 
 func (s *surroundings) InsertTasks(ctx context.Context, tasks []memory.Task) error {
@@ -206,6 +221,9 @@ func (s *surroundings) sweep(t *testing.T, o ingest.SweeperOptions, overlap time
 	sweeper.SetOverlap(overlap)
 	if s.patience > 0 {
 		sweeper.SetPatience(s.patience)
+	}
+	if s.settling > 0 {
+		sweeper.SetSettling(s.settling, 0)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -816,6 +834,38 @@ func TestAThousandTasksInOneLook(t *testing.T) {
 	}
 	if s.looks != 1 {
 		t.Errorf("%d looks, want 1", s.looks)
+	}
+}
+
+// TestManyUnsettledTasksHoldUpNoLook: those that wait for their reflections are looked at in turn, a bounded time each look.
+func TestManyUnsettledTasksHoldUpNoLook(t *testing.T) {
+	t.Parallel()
+	s := newSurroundings(t)
+	s.settling = 10
+	const tasks = 35
+	var evs []events.Event
+	for n := range tasks {
+		id := fmt.Sprintf("task%02d", n)
+		evs = append(evs, started(id), finished(id))
+	}
+	s.insert(t, evs...)
+	s.sweep(t, soon(), time.Minute)
+	eventually(t, "all are closed and each is looked at twice", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, n := range s.seen {
+			if n < 2 {
+				return false
+			}
+		}
+		return len(s.seen) == tasks
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for look, n := range s.watched {
+		if n > s.settling {
+			t.Errorf("look %d was at %d unsettled tasks, want %d at most", look, n, s.settling)
+		}
 	}
 }
 

@@ -171,8 +171,11 @@ type Goals map[[2]string][]TaskOutline
 // GoalsOf reads those of the goals of tasks.
 func GoalsOf(ctx context.Context, r BasisReader, tasks []TaskOutline) (Goals, error) {
 	ids := map[string][]string{}
+	named := map[[2]string]bool{}
 	for _, t := range tasks {
-		if t.GoalID != "" && !slices.Contains(ids[t.Key.Namespace], t.GoalID) {
+		key := [2]string{t.Key.Namespace, t.GoalID}
+		if t.GoalID != "" && !named[key] {
+			named[key] = true
 			ids[t.Key.Namespace] = append(ids[t.Key.Namespace], t.GoalID)
 		}
 	}
