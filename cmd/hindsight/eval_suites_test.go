@@ -49,8 +49,14 @@ func TestSuitesByTheModel(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"situations"}, {"situations", "--fail-under", "accuracy", "x"}, {"situations", "--fail-under", "nothing=1", testFile(t, "situations.jsonl")},
-		{"poison", "--made", "0"}, {"poison", "--embedder", "other"}, {"uplift", "--effect", "0"}, {"uplift", "--share", "1"}, {"reflection"},
+		{"situations"},
+		{"situations", "--fail-under", "accuracy", "x"},
+		{"situations", "--fail-under", "nothing=1", testFile(t, "situations.jsonl")},
+		{"poison", "--made", "0"},
+		{"poison", "--embedder", "other"},
+		{"uplift", "--effect", "0"},
+		{"uplift", "--share", "1"},
+		{"reflection"},
 	} {
 		if r := in.try("", append([]string{"eval"}, args...)...); r.code != 2 {
 			t.Errorf("eval %q ended with %d, want 2: %s", args, r.code, r.stderr)

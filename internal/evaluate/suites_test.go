@@ -302,9 +302,14 @@ func (shelf) Relations(context.Context, string, []string) ([]memory.Relation, er
 func TestQuestionsSayWhyItemsAreMissing(t *testing.T) {
 	t.Parallel()
 	items := shelf{items: []recall.Item{
-		{ID: "1", Text: "Give the amount   as a NUMBER.", Similarity: 0.9}, {ID: "2", Text: "second", Similarity: 0.8},
-		{ID: "3", Text: strings.Repeat("long text ", 1000), Similarity: 0.7}, {ID: "4", Text: "fourth", Similarity: 0.7}, {ID: "5", Text: "fifth", Similarity: 0.7},
-		{ID: "6", Text: "sixth", Similarity: 0.7}, {ID: "7", Text: "seventh", Similarity: 0.7}, {ID: "8", Text: "unlike", Similarity: 0.2},
+		{ID: "1", Text: "Give the amount   as a NUMBER.", Similarity: 0.9},
+		{ID: "2", Text: "second", Similarity: 0.8},
+		{ID: "3", Text: strings.Repeat("long text ", 1000), Similarity: 0.7},
+		{ID: "4", Text: "fourth", Similarity: 0.7},
+		{ID: "5", Text: "fifth", Similarity: 0.7},
+		{ID: "6", Text: "sixth", Similarity: 0.7},
+		{ID: "7", Text: "seventh", Similarity: 0.7},
+		{ID: "8", Text: "unlike", Similarity: 0.2},
 	}}
 	path := writeInput(t, `
 - {namespace: demo, question: a, expect: ["amount as a number"], not_expect: ["2", absent]}
