@@ -79,10 +79,11 @@ func (c *ClickHouse) FirstSightings(ctx context.Context, keys []memory.ErrorKey,
 		of[k.Namespace] = append(of[k.Namespace], clickhouse.GroupSet{Value: []any{k.TaskType, k.Tool, k.Signature}})
 	}
 	out := make(map[memory.ErrorKey][]memory.TaskSighting, len(keys))
-	query := fmt.Sprintf(`SELECT task_type, tool, signature, first_at, task_id FROM task_errors
+	// In the order of the table: of an error that half a million tasks have met, the first are found in a tenth of the time
+	// that grouping takes.
+	query := fmt.Sprintf(`SELECT task_type, tool, signature, first_at, task_id FROM task_errors FINAL
 		WHERE namespace = ? AND (task_type, tool, signature) IN (?)
-		GROUP BY task_type, tool, signature, first_at, task_id
-		ORDER BY first_at, task_id LIMIT %d BY task_type, tool, signature`, most)
+		ORDER BY task_type, tool, signature, first_at, task_id LIMIT %d BY task_type, tool, signature`, most)
 	for namespace, sets := range of {
 		for chunk := range slices.Chunk(sets, errorsPerQuery) {
 			err := c.query(ctx, "look up errors", query, []any{namespace, chunk}, func(rows driver.Rows) error {
