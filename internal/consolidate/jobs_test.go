@@ -417,6 +417,33 @@ func TestMergeMemories(t *testing.T) {
 	}
 }
 
+// TestWhatIsGoneBringsNothingBack: that a value has been put away or forgotten does not make the one before it hold again.
+func TestWhatIsGoneBringsNothingBack(t *testing.T) {
+	t.Parallel()
+	for _, status := range []memory.ItemStatus{memory.ItemArchived, memory.ItemForgotten} {
+		record := newRecord(t)
+		older, newer := fact(0, "port 5432", memory.OperationAdd, ""), fact(1, "port 6432", memory.OperationUpdate, "port 5432")
+		if err := record.InsertMemories(t.Context(), []memory.Memory{older, newer}); err != nil {
+			t.Fatal(err)
+		}
+		s := newScheduler(t, record, &heldLease{}, nil)
+		runJob(t, s, JobMerge)
+		gone := newer
+		gone.Status, gone.StatusReason, gone.Version.Seq = status, "nobody needs it", 2
+		if err := record.InsertMemories(t.Context(), []memory.Memory{gone}); err != nil {
+			t.Fatal(err)
+		}
+		runJob(t, s, JobMerge)
+		found, err := record.Memories(t.Context(), memory.ItemFilter{Namespace: namespace, IDs: []string{older.MemoryID, newer.MemoryID}})
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%d found, %v", len(found), err)
+		}
+		if found[0].Status != memory.ItemSuperseded || found[0].ValidTo == nil || !found[0].ValidTo.Equal(newer.ValidFrom) || found[1].Status != status {
+			t.Errorf("%s: the older value is %s until %v, the newer %s", status, found[0].Status, found[0].ValidTo, found[1].Status)
+		}
+	}
+}
+
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	record := newRecord(t)

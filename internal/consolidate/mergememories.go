@@ -10,6 +10,9 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
+// stated are the statuses of memories that say what took the place of what.
+var stated = append(slices.Clone(merged), memory.ItemForgotten, memory.ItemArchived)
+
 // mergeMemories puts what is stated about each entity of which something has changed into its order: what a later
 // statement replaces has ended, and what states the same value is linked.
 func (m *merger) mergeMemories(ctx context.Context, w *work, since time.Time) error {
@@ -25,11 +28,13 @@ func (m *merger) mergeMemories(ctx context.Context, w *work, since time.Time) er
 	}
 	slices.Sort(entities)
 	for _, entity := range slices.Compact(entities) {
-		all, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, Entity: entity, Statuses: merged})
+		all, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, Entity: entity, Statuses: stated})
 		if err != nil {
 			return fmt.Errorf("read memories of %q: %w", entity, err)
 		}
-		all = slices.DeleteFunc(all, func(x memory.Memory) bool { return x.Entity != entity || !takesPart(x.Judged) })
+		all = slices.DeleteFunc(all, func(x memory.Memory) bool {
+			return x.Entity != entity || !takesPart(x.Judged) && !memory.Gone(x.Judged)
+		})
 		if err := m.mergeEntity(ctx, w, all[:min(len(all), maxOfSubject)]); err != nil {
 			return err
 		}
@@ -79,7 +84,7 @@ func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) 
 	}
 	var changed []memory.Memory
 	for i, x := range order.Memories {
-		if memory.Decided(x.Version) {
+		if memory.Decided(x.Version) || memory.Gone(x.Judged) {
 			continue
 		}
 		voices := 1

@@ -33,8 +33,9 @@ type Succession struct {
 
 // Succeed puts statements about one entity into their order. What comes out depends on the statements alone, and not on
 // when each arrived or what came out before: a statement is ended by the first later one that takes its place. What a
-// person has decided is left as it is, and so is what a statement had replaced that was changed by its id since. Only
-// statements that are in force or were ended by others may be among them.
+// person has decided is left as it is, and so is what a statement had replaced that was changed by its id since. Statements
+// that are gone, forgotten or archived, still end others, so that these do not come back; they themselves stay as they are.
+// Only such and those that are in force or were ended by others may be among them.
 func Succeed(statements []Memory) Succession {
 	all := slices.Clone(statements)
 	slices.SortFunc(all, func(a, b Memory) int {
@@ -42,22 +43,27 @@ func Succeed(statements []Memory) Succession {
 	})
 	out := Succession{Memories: all, EndedBy: map[int]int{}, Disputed: map[int]int{}}
 	for i := range all {
-		for j := i + 1; j < len(all); j++ {
+		for j := i + 1; j < len(all) && !Gone(all[i].Judged); j++ {
 			if takesPlace(all[j], all[i]) {
 				out.EndedBy[i] = j
 				break
 			}
-			if _, is := out.Disputed[i]; !is && !replaces(all[j]) && Replaces(all[j], all[i]) {
+			if _, is := out.Disputed[i]; !is && !Gone(all[j].Judged) && !replaces(all[j]) && Replaces(all[j], all[i]) {
 				out.Disputed[i] = j
 			}
 		}
 	}
 	for i := range all {
 		m := &all[i]
+		if Gone(m.Judged) {
+			continue
+		}
 		if Decided(m.Version) {
 			if by, ended := out.EndedBy[i]; ended { // That is only pointed out.
-				out.Disputed[i] = by
 				delete(out.EndedBy, i)
+				if !Gone(all[by].Judged) {
+					out.Disputed[i] = by
+				}
 			}
 			continue
 		}
@@ -76,7 +82,7 @@ func Succeed(statements []Memory) Succession {
 		}
 		m.OldValue = ""
 		for j := i - 1; j >= 0; j-- {
-			if sameSubject(*m, all[j]) && !sayTheSame(*m, all[j]) {
+			if !Gone(all[j].Judged) && sameSubject(*m, all[j]) && !sayTheSame(*m, all[j]) {
 				m.OldValue = all[j].Value
 				break
 			}
@@ -91,16 +97,19 @@ func Succeed(statements []Memory) Succession {
 	return out
 }
 
-// changedSince gives the place of the statement that replaced another and was changed by its id afterwards; -1 when there is
-// none. What it says now no longer tells whose place it took, and changing it brings nothing back.
+// changedSince gives the place of the statement that replaced another and was changed by its id, or is gone, since then; -1
+// when there is none. What it says now no longer tells whose place it took, and changing it brings nothing back.
 func changedSince(all []Memory, m Memory) int {
 	if !Overruled(m.Judged) {
 		return -1
 	}
 	return slices.IndexFunc(all, func(o Memory) bool {
-		return o.Status == ItemActive && Decided(o.Version) && m.StatusReason == ReasonReplaced+o.MemoryID
+		return (o.Status == ItemActive && Decided(o.Version) || Gone(o.Judged)) && m.StatusReason == ReasonReplaced+o.MemoryID
 	})
 }
+
+// Gone reports an item that is kept and not shown any more.
+func Gone(j Judged) bool { return j.Status == ItemForgotten || j.Status == ItemArchived }
 
 // Decided reports a version that stands whatever a program finds: a person wrote it, or it was asked for by name.
 func Decided(v Version) bool {

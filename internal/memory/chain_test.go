@@ -69,3 +69,16 @@ func TestWhatAStatementHadReplacedStaysSo(t *testing.T) {
 		t.Errorf("a statement that was never replaced is %s", out["t"].Status)
 	}
 }
+
+// TestWhatIsGoneIsNotRepeated: a forgotten value ends the one before it, and is not told as what the next one replaced.
+func TestWhatIsGoneIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	paris, rome, oslo := stated("a", "Paris", memory.OperationAdd, 1), stated("b", "Rome", memory.OperationUpdate, 2), stated("c", "Oslo", memory.OperationUpdate, 3)
+	before, _ := byID(memory.Succeed([]memory.Memory{paris, rome}))
+	forgotten := before["b"]
+	forgotten.Status, forgotten.Version.TaskRevision = memory.ItemForgotten, memory.RevisionOutlasting
+	out, endedBy := byID(memory.Succeed([]memory.Memory{before["a"], forgotten, oslo}))
+	if endedBy["a"] == "" || out["a"].Status != memory.ItemSuperseded || out["b"].Status != memory.ItemForgotten || out["c"].OldValue == "Rome" {
+		t.Errorf("ended by %v, the forgotten one is %s, the last replaced %q", endedBy, out["b"].Status, out["c"].OldValue)
+	}
+}
