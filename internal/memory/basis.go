@@ -118,8 +118,6 @@ type Basis struct {
 	Siblings []TaskOutline
 	// Known holds the errors that an earlier task of the type has met, by [KnownKey].
 	Known map[string]bool
-	// First holds for each error of the task the other task that met it first, if any.
-	First map[string]TaskSighting
 }
 
 // Hash names the basis: it is the same if and only if the siblings, in the same revisions, and what is known are.
@@ -144,7 +142,7 @@ func Bases(ctx context.Context, r BasisReader, tasks []TaskOutline) (map[TaskKey
 	}
 	out := make(map[TaskKey]Basis, len(tasks))
 	for _, t := range tasks {
-		b := Basis{Known: map[string]bool{}, First: map[string]TaskSighting{}}
+		b := Basis{Known: map[string]bool{}}
 		b.Siblings = goals.SiblingsOf(t)
 		for _, s := range t.Sightings {
 			mine := TaskSighting{TaskID: t.Key.TaskID, At: s.At}
@@ -152,10 +150,8 @@ func Bases(ctx context.Context, r BasisReader, tasks []TaskOutline) (map[TaskKey
 				if other.TaskID == t.Key.TaskID {
 					continue
 				}
-				key := KnownKey(s.Tool, s.Signature)
-				b.First[key] = other
 				if other.before(mine) {
-					b.Known[key] = true
+					b.Known[KnownKey(s.Tool, s.Signature)] = true
 				}
 				break
 			}
