@@ -39,6 +39,15 @@ func NewIndex(inner memory.VectorIndex, logger *slog.Logger) (over memory.Vector
 	return x, x.close, nil
 }
 
+// NewRebuilt is an index over another as a rebuild has it. end closes it.
+func NewRebuilt(inner memory.VectorIndex, logger *slog.Logger) (over memory.VectorIndex, end func() error, err error) {
+	x, err := newIndex(inner, func() error { return nil }, time.Second, prometheus.NewRegistry(), logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rebuilt{x}, x.close, nil
+}
+
 // NamespaceOf is tested by itself: no stream accepts most of what a subject can be.
 func NamespaceOf(subject string) string { return namespaceOf(subject) }
 

@@ -30,14 +30,17 @@ const (
 	// indexList bounds listing a namespace, which takes longer the more it holds; each request that it consists of has a bound
 	// of its own, so that one that is not answered does not take so long.
 	indexList = 10 * time.Minute
+	// indexRebuild is how long a rebuild waits for an index that has gone away to take what it did not.
+	indexRebuild = 2 * time.Minute
 	// indexPrepare bounds making a collection ready, which loads what it holds.
 	indexPrepare = 3 * time.Minute
 	// indexStart is what a service that begins waits for the index, to find out whether it can be used at all.
 	indexStart = 5 * time.Second
 	// settleFactor is how many times the grace of writers an index must have been back before a repair.
 	settleFactor = 2
-	// leastSearch is what a search must have had before its silence says anything about the index.
-	leastSearch = 100 * time.Millisecond
+	// leastSearch is what a search must have had before its silence says anything about the index: under it, the machine may
+	// have been busy with the question's embedding.
+	leastSearch = 500 * time.Millisecond
 )
 
 // index is a vector index that may be away: it is made ready by itself once the model is known, a call that it does not
@@ -326,6 +329,7 @@ func (x *index) ask(ctx context.Context, bound time.Duration, call func(ctx cont
 		return err //nolint:wrapcheck // The index says what it was doing.
 	case preparing, late, errors.Is(err, memory.ErrUnavailable):
 		if late && bound < leastSearch {
+			x.wake() // Which of the two it was, a look with more time tells.
 			return fmt.Errorf("%w: too little time was left for the vector index: %w", memory.ErrUnavailable, err)
 		}
 		if x.goAway(err, false) {
@@ -392,4 +396,33 @@ func (d deferring) deferred(ctx context.Context, entries int, err error) error {
 	d.late.Add(float64(entries))
 	d.owe(true)
 	return nil
+}
+
+// rebuilt is the index of whoever fills it anew: a write that it did not take is tried again once it answers, within a
+// bound, since beginning anew would meet the same.
+type rebuilt struct{ *index }
+
+func (r rebuilt) Upsert(ctx context.Context, entries []memory.IndexEntry) error {
+	return r.patiently(ctx, func() error { return r.index.Upsert(ctx, entries) })
+}
+
+func (r rebuilt) Delete(ctx context.Context, namespace string, ids []string) error {
+	return r.patiently(ctx, func() error { return r.index.Delete(ctx, namespace, ids) })
+}
+
+func (r rebuilt) patiently(ctx context.Context, write func() error) error {
+	began := time.Now()
+	for {
+		err := write()
+		if err == nil || !errors.Is(err, memory.ErrUnavailable) || time.Since(began) > indexRebuild {
+			return err
+		}
+		timer := time.NewTimer(indexMinPause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
 }

@@ -375,3 +375,70 @@ func TestALargeNamespaceIsNoOutage(t *testing.T) {
 		}
 	})
 }
+
+// slow is an index whose first write is not answered in time, while everything else is.
+type slow struct {
+	memory.VectorIndex
+
+	writes *int
+}
+
+func (slow) Prepare(context.Context, string, int) error { return nil }
+func (slow) Ready(context.Context) error                { return nil }
+
+func (s slow) Upsert(ctx context.Context, _ []memory.IndexEntry) error {
+	if *s.writes++; *s.writes == 1 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+// TestARebuildOutlivesASlowWrite: whoever fills an index anew waits until it answers again, and does not begin anew. One that
+// stays away ends it.
+func TestARebuildOutlivesASlowWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		writes := 0
+		index, end, err := service.NewRebuilt(slow{writes: &writes}, logger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := index.Prepare(t.Context(), "model", 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := index.Upsert(t.Context(), []memory.IndexEntry{{ID: "one"}}); err != nil || writes != 2 {
+			t.Errorf("after %d writes: %v", writes, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		index, end, err := service.NewRebuilt(gone{}, logger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := index.Prepare(t.Context(), "model", 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := index.Upsert(t.Context(), []memory.IndexEntry{{ID: "one"}}); !errors.Is(err, memory.ErrUnavailable) {
+			t.Errorf("an index that stays away: %v", err)
+		}
+	})
+}
+
+// gone is an index that has gone away for good.
+type gone struct{ memory.VectorIndex }
+
+func (gone) Prepare(context.Context, string, int) error { return nil }
+func (gone) Ready(context.Context) error                { return memory.ErrUnavailable }
+
+func (gone) Upsert(context.Context, []memory.IndexEntry) error { return memory.ErrUnavailable }

@@ -55,7 +55,7 @@ func (p *Parts) Reindex(ctx context.Context, progress func(Reindexed)) (Reindexe
 			done.Indexed, done.Embedded, done.Removed = before.Indexed+r.Missing+r.Stale, before.Embedded+r.Embedded, before.Removed+r.Surplus
 		}
 		repairs, err := consolidate.Reconciler{
-			Record: p.Store, Index: space.index, Model: done.Model, Rewrite: true, Clock: time.Now,
+			Record: p.Store, Index: rebuilt{space.index}, Model: done.Model, Rewrite: true, Clock: time.Now,
 			Embed: func(ctx context.Context, texts []string) ([][]float32, error) {
 				return space.embedder.Embed(ctx, embed.Background, texts...) //nolint:wrapcheck // The reconciler wraps it.
 			},
