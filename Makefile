@@ -16,8 +16,9 @@ FUZZ_TIME ?= 10s
 SEEDS ?= 1,2,3
 TASKS ?= 300
 OUTAGE ?= 60s
+BENCH_DIR ?= $(BIN)/bench
 
-.PHONY: help setup build up milvus demo test test-chaos lint fuzz bench clean
+.PHONY: help setup build up milvus demo test test-chaos lint fuzz bench baseline clean
 
 help: ## List the targets.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,9 +62,11 @@ $(GOLANGCI):
 fuzz: setup ## Run every fuzz target for FUZZ_TIME (10s).
 	@bash scripts/fuzz.sh $(FUZZ_TIME)
 
-bench: setup build ## Measure startup, footprint and ingest beside the raw engines.
-	@$(BIN)/hindsight bench startup
-	@$(BIN)/hindsight bench ingest
+bench: setup build ## Measure everything beside the raw engines; the figures go to BENCH_DIR (bin/bench), a file a suite.
+	@$(BIN)/hindsight bench all --json-dir $(BENCH_DIR)
+
+baseline: setup build ## Compare shares, counts and ratios of sizes with the committed baselines; never a time.
+	@$(BIN)/hindsight eval baseline
 
 clean: ## Remove what was built; the engines and your data stay.
 	@rm -rf $(BIN)

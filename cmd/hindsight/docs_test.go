@@ -23,9 +23,11 @@ var testedElsewhere = map[string]string{
 	"make test":               "this is it",
 	"make lint":               "run by .ci/run",
 	"make fuzz":               "run by .ci/run",
+	"make baseline":           "run by .ci/run",
 	"make up":                 "TestMakeUp",
 	"hindsight up":            "every test here",
 	"hindsight bench":         "TestBenches",
+	"hindsight eval baseline": "run by .ci/run",
 	"hindsight eval poison":   "TestEvalPoison",
 	"hindsight eval replay":   "TestReplayIsReproducibleAndGoesOn",
 	"hindsight eval simulate": "internal/evaluate/simulate, TestEvalSimulate",
@@ -217,6 +219,33 @@ func TestBenches(t *testing.T) {
 	for _, name := range []string{"recall_300_p50_ms", "check_300_p99_ms", "raw_vector_search_300_p50_ms", "ratio_recall_300_to_raw", "recall_300_first_item_fits_ratio", "check_300_known_ratio"} {
 		if got.Figures[name] <= 0 {
 			t.Errorf("bench recall: %s = %v", name, got.Figures[name])
+		}
+	}
+	for suite, args := range map[string][]string{
+		"reflect":     {"--sizes", "60"},
+		"consolidate": {"--sizes", "200"},
+		"mcp":         {"--sizes", "60", "--questions", "3"},
+		"footprint":   {"--events", "3000"},
+	} {
+		got = parse[bench](t, in.run(append([]string{"bench", suite, "--json", "--json-dir", filepath.Join(in.dir, "bench")}, args...)...))
+		for _, name := range map[string][]string{
+			"reflect":     {"reflect_60_tasks_per_second", "ratio_reflect_60_to_raw_inserts", "snapshots_60_per_task"},
+			"consolidate": {"merge_200_seconds", "ratio_merge_200_to_raw_read", "ratio_induce_200_to_raw_read"},
+			"mcp":         {"ratio_retrieve_similar_60_to_in_process", "ratio_check_action_60_to_in_process", "tools_list_tokens"},
+			"footprint":   {"resident_rest_bytes", "program_bytes", "ratio_record_to_json", "ratio_folder_to_json"},
+		}[suite] {
+			if got.Figures[name] <= 0 {
+				t.Errorf("bench %s: %s = %v", suite, name, got.Figures[name])
+			}
+		}
+	}
+	page := in.run("bench", "page", filepath.Join(in.dir, "bench"))
+	if strings.Count(page, "Measured on 2") != 4 || strings.Count(page, "Not measured for this page.") != 3 {
+		t.Errorf("the page of four suites:\n%s", page)
+	}
+	for _, args := range [][]string{{"all", "--page", "x"}, {"mcp", "--sizes", "0"}, {"nothing"}, {"page"}} {
+		if r := in.try("", append([]string{"bench"}, args...)...); r.code != 2 {
+			t.Errorf("bench %q ended with %d, want 2: %s", args, r.code, r.stderr)
 		}
 	}
 	got = parse[bench](t, in.run("bench", "startup", "--json"))

@@ -21,7 +21,7 @@ func (a *app) evalCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		a.evalReplayCommand(), a.evalSituationsCommand(), a.evalMergeCommand(), a.evalReflectionCommand(), a.evalRecallCommand(), a.evalEmbeddingsCommand(), a.evalUpliftCommand(),
-		a.evalPoisonCommand(),
+		a.evalPoisonCommand(), a.evalBaselineCommand(),
 	)
 	cmd.AddCommand(a.evalSimulateCommand())
 	return cmd

@@ -31,6 +31,8 @@ type Report struct {
 	// Figures are named with their unit: seconds, bytes, per_second, ratio.
 	Figures  map[string]float64 `json:"figures"`
 	Examples []string           `json:"examples"`
+	// Machine is what a bench was measured on.
+	Machine *Machine `json:"machine,omitempty"`
 }
 
 const (

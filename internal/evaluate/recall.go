@@ -28,7 +28,7 @@ import (
 type RecallOptions struct {
 	// Executable is the program itself.
 	Executable string
-	// Sizes are the numbers of snapshots in memory; empty means 1,000, 10,000 and 100,000.
+	// Sizes are the numbers of snapshots in memory; empty means 1,000 and 10,000.
 	Sizes []int
 	// Questions is how many are asked at each size; 0 means 200.
 	Questions int
@@ -61,7 +61,7 @@ const (
 // ClickHouse; and the local embedding model by itself.
 func Recall(ctx context.Context, o RecallOptions) (report Report, err error) {
 	if len(o.Sizes) == 0 {
-		o.Sizes = []int{1_000, 10_000, 100_000}
+		o.Sizes = []int{1_000, 10_000}
 	}
 	if o.Questions <= 0 {
 		o.Questions = 200
