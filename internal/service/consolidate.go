@@ -18,6 +18,8 @@ const (
 	consolidatorTTL   = 30 * time.Second
 	// orderTimeout is how long somebody may listen for an order whose end nobody waits for.
 	orderTimeout = 2 * time.Second
+	// orderPause is the pause before an order that nobody has answered is given again.
+	orderPause = 500 * time.Millisecond
 )
 
 // Consolidate runs the jobs on their schedules while this process leads, until ctx ends.
@@ -49,9 +51,18 @@ type ordered struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Consolidation runs one job now: in the process that leads, if there is one, else in this one.
+// Consolidation runs one job now: in the process that leads, if there is one, else in this one. If that process ends over
+// it, the job is ordered again: a job that was interrupted has left nothing.
 func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Report, error) {
 	raw, err := p.Bus.Request(ctx, orderSubject, []byte(job))
+	for errors.Is(err, bus.ErrUnavailable) && ctx.Err() == nil {
+		p.Logger.Warn("whoever was to run the job is not heard any more; ordering it again", "job", job, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(orderPause):
+		}
+		raw, err = p.Bus.Request(ctx, orderSubject, []byte(job))
+	}
 	if errors.Is(err, bus.ErrNotFound) {
 		scheduler, err := p.Scheduler(ctx)
 		if err != nil {
@@ -115,7 +126,7 @@ func (p *Parts) orderRepair(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	_, err := p.Bus.Request(ctx, orderSubject, []byte(consolidate.JobConsistency))
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !errors.Is(err, bus.ErrWorking) {
 		return fmt.Errorf("order the consistency job: %w", err)
 	}
 	return nil
