@@ -223,14 +223,14 @@ func TestBenches(t *testing.T) {
 	}
 	for suite, args := range map[string][]string{
 		"reflect":     {"--sizes", "60"},
-		"consolidate": {"--sizes", "200"},
+		"consolidate": {"--sizes", "100"},
 		"mcp":         {"--sizes", "60", "--questions", "3"},
 		"footprint":   {"--events", "3000"},
 	} {
 		got = parse[bench](t, in.run(append([]string{"bench", suite, "--json", "--json-dir", filepath.Join(in.dir, "bench")}, args...)...))
 		for _, name := range map[string][]string{
 			"reflect":     {"reflect_60_tasks_per_second", "ratio_reflect_60_to_raw_inserts", "snapshots_60_per_task"},
-			"consolidate": {"merge_200_seconds", "ratio_merge_200_to_raw_read", "ratio_induce_200_to_raw_read"},
+			"consolidate": {"merge_100_seconds", "ratio_merge_100_to_raw_read", "ratio_induce_100_to_raw_read"},
 			"mcp":         {"ratio_retrieve_similar_60_to_in_process", "ratio_check_action_60_to_in_process", "tools_list_tokens"},
 			"footprint":   {"resident_rest_bytes", "program_bytes", "ratio_record_to_json", "ratio_folder_to_json"},
 		}[suite] {

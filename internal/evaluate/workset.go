@@ -47,7 +47,7 @@ func (s *recallSet) task(n int) []events.Event {
 		seq := len(evs) + 1
 		evs = append(evs, events.Event{
 			ID: fmt.Sprintf("work-%d-%d", n, seq), Namespace: recallNamespace, AgentID: fmt.Sprintf("agent-%d", n%8), SessionID: fmt.Sprintf("session-%d", n),
-			TaskID: fmt.Sprintf("task-%d", n), GoalID: fmt.Sprintf("goal-%d", n/goalShare), Seq: int64(seq), Time: at.Add(time.Duration(seq) * time.Second), Kind: kind, Data: data(what),
+			TaskID: fmt.Sprintf("work-%d", n), GoalID: fmt.Sprintf("goal-%d", n/goalShare), Seq: int64(seq), Time: at.Add(time.Duration(seq) * time.Second), Kind: kind, Data: data(what),
 		})
 	}
 	add(events.KindTaskStarted, events.TaskStarted{TaskType: f.taskType, Goal: goal, AvailableTools: f.tools[:]})
