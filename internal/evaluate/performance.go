@@ -90,7 +90,7 @@ func shownFigures(suite string) []shownFigure {
 			{"json_bytes_per_event", "an event as JSON"},
 			{"record_bytes_per_event", "the same event in the record, merged"},
 			{"ratio_record_to_json", "record : JSON"},
-			{"folder_bytes_per_event", "the same event in the data folder as it is left: the stream and parts that are merged already included"},
+			{"folder_bytes_per_event", "the same event in the data folder as it is left, parts that are merged already included"},
 			{"ratio_folder_to_json", "data folder : JSON"},
 		}
 	case "ingest":
