@@ -9,5 +9,5 @@
 //
 //	HINDSIGHT_TEST_CHAOS_SEEDS   seeds of the random moments, separated by commas (1)
 //	HINDSIGHT_TEST_CHAOS_TASKS   tasks a run (60)
-//	HINDSIGHT_TEST_CHAOS_OUTAGE  how long Milvus is away under load (5s)
+//	HINDSIGHT_TEST_CHAOS_OUTAGE  how long Milvus is away under load (0s: it is not)
 package chaos

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
@@ -18,6 +20,9 @@ const (
 	consolidatorTTL   = 30 * time.Second
 	// orderTimeout is how long somebody may listen for an order whose end nobody waits for.
 	orderTimeout = 2 * time.Second
+	// leaseWait is how long who runs a job by himself waits for the lease before he asks again whether somebody leads:
+	// longer than one who has died may seem to hold it.
+	leaseWait = consolidatorTTL + 5*time.Second
 	// orderPause is the pause before an order that nobody has answered is given again.
 	orderPause = 500 * time.Millisecond
 )
@@ -54,22 +59,66 @@ type ordered struct {
 // Consolidation runs one job now: in the process that leads, if there is one, else in this one. If that process ends over
 // it, the job is ordered again: a job that was interrupted has left nothing.
 func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Report, error) {
-	raw, err := p.Bus.Request(ctx, orderSubject, []byte(job))
-	for errors.Is(err, bus.ErrUnavailable) && ctx.Err() == nil {
-		p.Logger.Warn("whoever was to run the job is not heard any more; ordering it again", "job", job, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(orderPause):
+	var scheduler *consolidate.Scheduler
+	var leads atomic.Bool
+	for {
+		raw, err := p.Bus.Request(ctx, orderSubject, []byte(job))
+		if !errors.Is(err, bus.ErrNotFound) && (!errors.Is(err, bus.ErrUnavailable) || ctx.Err() != nil) {
+			return obeyed(raw, err)
 		}
-		raw, err = p.Bus.Request(ctx, orderSubject, []byte(job))
-	}
-	if errors.Is(err, bus.ErrNotFound) {
-		scheduler, err := p.Scheduler(ctx)
-		if err != nil {
-			return consolidate.Report{}, err
+		if errors.Is(err, bus.ErrUnavailable) {
+			p.Logger.Warn("whoever was to run the job is not heard any more; ordering it again", "job", job, "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(orderPause):
+			}
+			continue
 		}
-		return scheduler.RunJob(ctx, job) //nolint:wrapcheck // It says which job.
+		if scheduler == nil {
+			p.Logger.Info("nobody leads the consolidation: the job runs here", "job", job)
+			if scheduler, err = p.scheduler(ctx, &leads); err != nil {
+				return consolidate.Report{}, err
+			}
+		}
+		report, err := runHere(ctx, scheduler, job, &leads)
+		if !errors.Is(err, errAnotherLeads) {
+			return report, err
+		}
 	}
+}
+
+// errAnotherLeads means that the lease was not to be had: somebody has it, who may take orders by now.
+var errAnotherLeads = errors.New("another process leads the consolidation")
+
+// runHere runs a job in this process. It gives up while it waits for the lease, so that whoever has it can be asked.
+func runHere(ctx context.Context, scheduler *consolidate.Scheduler, job string, leads *atomic.Bool) (consolidate.Report, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel(nil)
+	watch.Go(func() {
+		tick := time.NewTicker(orderPause)
+		defer tick.Stop()
+		for since := time.Now(); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			switch {
+			case leads.Load():
+				since = time.Now()
+			case time.Since(since) > leaseWait:
+				cancel(errAnotherLeads)
+			}
+		}
+	})
+	report, err := scheduler.RunJob(ctx, job)
+	return report, err //nolint:wrapcheck // It says which job.
+}
+
+// obeyed reads the answer to an order.
+func obeyed(raw []byte, err error) (consolidate.Report, error) {
 	if err != nil {
 		return consolidate.Report{}, fmt.Errorf("order the job: %w", err)
 	}
@@ -89,12 +138,19 @@ func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Repo
 // Scheduler makes what runs the consolidation jobs out of the parts. The error may be that of an
 // embedding model or an index that cannot be used as they are.
 func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
+	return p.scheduler(ctx, &atomic.Bool{})
+}
+
+// scheduler makes one that says in leads whether it holds the lease.
+func (p *Parts) scheduler(ctx context.Context, leads *atomic.Bool) (*consolidate.Scheduler, error) {
 	var scheduler *consolidate.Scheduler
 	o := consolidate.Options{
 		Record: p.Store, Holder: p.Holder, Logger: p.Logger, Registerer: p.Registry,
 		MergeSchedule: p.Config.MergeSchedule, InduceSchedule: p.Config.InduceSchedule, ConsistencySchedule: p.Config.ConsistencySchedule,
 		Lead: func(ctx context.Context, run func(context.Context, consolidate.Lease) error) error {
 			return p.Bus.RunLeased(ctx, consolidatorLease, p.Holder, consolidatorTTL, func(ctx context.Context, lease *bus.Lease) error {
+				leads.Store(true)
+				defer leads.Store(false)
 				stop, err := p.Bus.Respond(ctx, orderSubject, func(ctx context.Context, data []byte) []byte { return p.obey(ctx, scheduler, string(data)) })
 				if err != nil {
 					return err

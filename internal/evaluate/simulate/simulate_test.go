@@ -41,8 +41,8 @@ func (s shared) URL() string { return string(s) }
 func options(t *testing.T) simulate.Options {
 	t.Helper()
 	return simulate.Options{
-		Seeds: 1, Seed: 1, Tasks: 10, Classes: 3, Work: t.TempDir(), Build: "test", Engines: shared(enginetest.ClickHouse(t)), Embedder: "none",
-		ConsolidateEvery: 5, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Seeds: 1, Seed: 1, Tasks: 6, Classes: 2, Work: t.TempDir(), Build: "test", Engines: shared(enginetest.ClickHouse(t)), Embedder: "none",
+		ConsolidateEvery: 3, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
 
