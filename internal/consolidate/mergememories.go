@@ -27,6 +27,8 @@ func (m *merger) mergeMemories(ctx context.Context, w *work, since time.Time) er
 		}
 	}
 	slices.Sort(entities)
+	var relations []memory.Relation
+	var changed []memory.Memory
 	for _, entity := range slices.Compact(entities) {
 		all, err := w.record.Memories(ctx, memory.ItemFilter{Namespace: w.namespace, Entity: entity, Statuses: stated})
 		if err != nil {
@@ -35,16 +37,22 @@ func (m *merger) mergeMemories(ctx context.Context, w *work, since time.Time) er
 		all = slices.DeleteFunc(all, func(x memory.Memory) bool {
 			return x.Entity != entity || !takesPart(x.Judged) && !memory.Gone(x.Judged)
 		})
-		if err := m.mergeEntity(ctx, w, all[:min(len(all), maxOfSubject)]); err != nil {
+		r, c, err := m.mergeEntity(ctx, w, all[:min(len(all), maxOfSubject)])
+		if err != nil {
 			return err
 		}
+		relations, changed = append(relations, r...), append(changed, c...)
 	}
-	return nil
+	if err := w.relations(ctx, relations); err != nil {
+		return err
+	}
+	return w.memories(ctx, changed)
 }
 
-func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) error {
+// mergeEntity gives what is to change of what is stated about one entity.
+func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) (relations []memory.Relation, changed []memory.Memory, err error) {
 	if len(all) == 0 {
-		return nil
+		return nil, nil, nil
 	}
 	ids := make([]string, len(all))
 	before := make(map[string]memory.Memory, len(all))
@@ -53,7 +61,7 @@ func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) 
 	}
 	known, err := m.links(ctx, w, ids)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	order := memory.Succeed(all)
 	wanted := edges{}
@@ -82,7 +90,6 @@ func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) 
 		groups[to] = append(groups[to], x)
 		wanted.add(x.MemoryID, memory.RelationMergedInto, order.Memories[to].MemoryID, 1, "the same value of the same entity")
 	}
-	var changed []memory.Memory
 	for i, x := range order.Memories {
 		if memory.Decided(x.Version) || memory.Gone(x.Judged) {
 			continue
@@ -97,10 +104,7 @@ func (m *merger) mergeEntity(ctx context.Context, w *work, all []memory.Memory) 
 		}
 	}
 	w.count("memories", len(changed))
-	if err := m.writeEdges(ctx, w, ids, wanted, known); err != nil {
-		return err
-	}
-	return w.memories(ctx, changed)
+	return changedEdges(w, ids, wanted, known), changed, nil
 }
 
 func sameTime(a, b *time.Time) bool {
