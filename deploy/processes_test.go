@@ -13,30 +13,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 )
-
-// syncBuffer is a buffer that a process and a test may use at the same time.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -59,7 +40,7 @@ type containers struct {
 	bin        string
 	nats       string
 	clickhouse string
-	logs       map[string]*syncBuffer
+	logs       map[string]*enginetest.Log
 }
 
 func (c *containers) environment(name string, ports map[string]string) []string {
@@ -108,7 +89,7 @@ func TestServicesOfCompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &containers{t: t, bin: t.TempDir(), nats: natsURL.Host, clickhouse: enginetest.ClickHouse(t), logs: map[string]*syncBuffer{}}
+	c := &containers{t: t, bin: t.TempDir(), nats: natsURL.Host, clickhouse: enginetest.ClickHouse(t), logs: map[string]*enginetest.Log{}}
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", c.bin+"/")
 	for _, name := range builtPrograms(t) {
 		build.Args = append(build.Args, "./cmd/"+name)
@@ -124,7 +105,7 @@ func TestServicesOfCompose(t *testing.T) {
 		if name == "mcp" {
 			ports["HINDSIGHT_MCP_PORT"] = mcpPort
 		}
-		environments[name], c.logs[name] = c.environment(name, ports), &syncBuffer{}
+		environments[name], c.logs[name] = c.environment(name, ports), &enginetest.Log{}
 		check := project.Services[name].HealthCheck.Test[1:]
 		if _, err := c.run(t.Context(), environments[name], "", check...); err == nil {
 			t.Errorf("%s is healthy before it runs", name)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 )
 
 // program is one of the separate programs, running.
@@ -18,14 +20,14 @@ type program struct {
 	in   *installation
 	name string
 	cmd  *exec.Cmd
-	log  *syncBuffer
+	log  *enginetest.Log
 	done chan error
 }
 
 // startProgram runs a separate program against the installation's engines and waits until it is ready.
 func (in *installation) startProgram(name string) *program {
 	in.t.Helper()
-	p := &program{in: in, name: name, cmd: exec.Command(filepath.Join(programs, name)), log: &syncBuffer{}, done: make(chan error, 1)}
+	p := &program{in: in, name: name, cmd: exec.Command(filepath.Join(programs, name)), log: &enginetest.Log{}, done: make(chan error, 1)}
 	port := freePorts(in.t, 1)[0]
 	p.cmd.Env = append(slices.Clone(in.env), "HINDSIGHT_NATS_URL="+in.nats, "HINDSIGHT_CLICKHOUSE_URL="+in.http, "HINDSIGHT_HEALTH_PORT="+port)
 	p.cmd.Stderr = p.log
@@ -210,7 +212,7 @@ func TestInterruptedInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := &syncBuffer{}
+		out := &enginetest.Log{}
 		cmd.Stdout, cmd.Stderr = out, out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 	"github.com/hindsight-memory/hindsight/schema"
 )
 
@@ -177,7 +178,7 @@ func TestMakeUp(t *testing.T) {
 	in := newInstallation(t)
 	cmd := exec.CommandContext(t.Context(), "make", "-C", "../..", "up", "BIN="+filepath.Join(in.dir, "bin"))
 	cmd.Env = in.env
-	log := &syncBuffer{}
+	log := &enginetest.Log{}
 	in.log = log
 	cmd.Stderr, cmd.Stdout = log, log
 	if err := cmd.Start(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 	"github.com/hindsight-memory/hindsight/internal/evaluate"
 )
 
@@ -36,7 +37,7 @@ func (in *installation) replay(t *testing.T, endAt string, args ...string) (repo
 	t.Helper()
 	cmd := in.command(t.Context(), append([]string{"eval", "replay", "--embedder", "none", "--json"}, args...)...)
 	var out bytes.Buffer
-	said := &syncBuffer{}
+	said := &enginetest.Log{}
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(cmd.Env, "TMPDIR="+in.dir), &out, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

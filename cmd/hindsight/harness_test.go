@@ -13,10 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 )
 
 // patience bounds every wait of these tests. It is long because it only matters when something is broken.
@@ -60,7 +61,7 @@ type installation struct {
 	// args follow the word up.
 	args []string
 	cmd  *exec.Cmd
-	log  *syncBuffer
+	log  *enginetest.Log
 	done chan error
 }
 
@@ -134,10 +135,10 @@ func (in *installation) start() {
 
 func (in *installation) launch() {
 	in.t.Helper()
-	in.log = &syncBuffer{}
+	in.log = &enginetest.Log{}
 	in.cmd = exec.Command(filepath.Join(programs, "hindsight"), append([]string{"up"}, in.args...)...)
 	in.cmd.Env, in.cmd.Stderr, in.cmd.Dir = in.env, in.log, in.dir
-	stdout := &syncBuffer{}
+	stdout := &enginetest.Log{}
 	in.cmd.Stdout = stdout
 	if err := in.cmd.Start(); err != nil {
 		in.t.Fatal(err)
@@ -303,22 +304,4 @@ func (in *installation) runsFile(name string, n int) string {
 		fmt.Fprintf(&b, `,{"i":9,"type":"tool_call","tool":"save","args":{"order":"o-%d"},"result":null,"error":"ValueError: amount %d is wrong","by":"assistant"}]}`+"\n", i, i)
 	}
 	return in.writeFile(name, b.String())
-}
-
-// syncBuffer is a buffer that a process and a test may use at the same time.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 )
 
 // report is what `import --json` promises.
@@ -242,7 +244,7 @@ func TestFullStreamIsBackPressure(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	importing := in.command(ctx, "import", "--namespace", "demo", "--wait", runs)
-	said := &syncBuffer{}
+	said := &enginetest.Log{}
 	importing.Stderr = said
 	if err := importing.Start(); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 )
 
 // bearer presents an access token.
@@ -66,9 +68,9 @@ func dial(t *testing.T, address, token string) (*mcp.ClientSession, error) {
 }
 
 // stdio starts the proxy as a coding agent does.
-func (in *installation) stdio(t *testing.T, settings ...string) (agent, *syncBuffer) {
+func (in *installation) stdio(t *testing.T, settings ...string) (agent, *enginetest.Log) {
 	t.Helper()
-	said := &syncBuffer{}
+	said := &enginetest.Log{}
 	cmd := exec.Command(filepath.Join(programs, "mcp"), "--stdio")
 	cmd.Env, cmd.Stderr = append(slices.Clone(in.env), settings...), said
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(context.WithoutCancel(t.Context()), &mcp.CommandTransport{Command: cmd}, nil)

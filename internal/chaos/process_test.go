@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hindsight-memory/hindsight/internal/engine/enginetest"
 	"github.com/hindsight-memory/hindsight/internal/store/milvustest"
 )
 
@@ -207,23 +208,8 @@ func eventually(t *testing.T, what string, condition func() error) {
 	}
 }
 
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
+// syncBuffer is a log with an end to show.
+type syncBuffer struct{ enginetest.Log }
 
 // tail is the end of it, for an error.
 func (b *syncBuffer) tail() string {

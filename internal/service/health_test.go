@@ -297,7 +297,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	between.Turn(enginetest.Refused)
 	port := freePort(t)
 	url := "http://127.0.0.1:" + strconv.Itoa(port)
-	var out syncBuffer
+	var out enginetest.Log
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	defer cancel()
 	done := make(chan error, 1)
@@ -338,24 +338,6 @@ func TestRunEndsWhenWaitingIsNoUse(t *testing.T) {
 	if !errors.Is(err, store.ErrDenied) {
 		t.Errorf("Run = %v, want %v", err, store.ErrDenied)
 	}
-}
-
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 func TestAServiceThatFailsEndsTheOthers(t *testing.T) {
