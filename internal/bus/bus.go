@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -119,8 +120,10 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	address := redact(o.URL)
+	dial := &dialer{}
 	opts := append([]nats.Option{
 		nats.Name(o.Name),
+		nats.SetCustomDialer(dial),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
@@ -143,6 +146,9 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		if err == nil {
 			return open(nc, address, o)
 		}
+		if failed := dial.err.Load(); failed != nil && errors.Is(err, nats.ErrNoServers) {
+			err = fmt.Errorf("%w: %w", err, *failed)
+		}
 		if why := refusal(ctx, o.URL, err); why != nil {
 			return nil, fmt.Errorf("connect to NATS at %s: %w", address, why)
 		}
@@ -154,6 +160,18 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 				ErrUnavailable, address, context.Cause(ctx), err)
 		}
 	}
+}
+
+// dialer keeps why a server could not be reached, of which nats.go says only that there is none when it was refused.
+type dialer struct{ err atomic.Pointer[error] }
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(context.Background(), network, address)
+	if err != nil {
+		d.err.Store(&err)
+	}
+	return conn, err //nolint:wrapcheck // nats.go looks at it.
 }
 
 // open makes a connection ours, if the server can serve us.
