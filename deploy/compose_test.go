@@ -117,6 +117,7 @@ var notForContainers = map[string]string{
 	"HINDSIGHT_CHDB_LIBRARY":          "embedded engines only",
 	"HINDSIGHT_CLICKHOUSE_MAX_MEMORY": "embedded engines only",
 	"HINDSIGHT_ENGINES_DIR":           "set by the image",
+	"HINDSIGHT_EMBEDDING_CACHE":       "for evaluations",
 	"HINDSIGHT_NATS_PORT":             "the port of this machine",
 	"HINDSIGHT_CLICKHOUSE_PORT":       "the port of this machine",
 	"HINDSIGHT_CONSOLE_PORT":          "the port of this machine",

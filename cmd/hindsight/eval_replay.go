@@ -57,7 +57,7 @@ func (a *app) evalReplay(ctx context.Context, o evaluate.ReplayOptions, page str
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	o.Executable, o.Logger = executable, service.NewLogger(a.cfg, a.stderr)
+	o.Executable, o.Vectors, o.Logger = executable, a.keptVectors(), service.NewLogger(a.cfg, a.stderr)
 	result, err := evaluate.Replay(ctx, o)
 	if err != nil {
 		return fmt.Errorf("eval replay: %w", err)

@@ -116,7 +116,8 @@ func (a *app) evalSimulate(ctx context.Context, changed func(string) bool, o sim
 	summary, err := simulate.Run(ctx, simulate.Options{
 		Seeds: o.seeds, Seed: o.seed, Tasks: o.tasks, Arms: arms, Obey: o.obey, Sensitivity: o.sensitivity, SensitivitySeeds: o.sensitivitySeeds,
 		ConsolidateEvery: o.every, Together: o.together, Parallel: o.parallel, Work: o.work, Build: build, Engines: engines, EnginesDir: a.cfg.EnginesDir,
-		Logger: logger, Progress: a.simulateProgress(began),
+		Vectors: a.keptVectors(),
+		Logger:  logger, Progress: a.simulateProgress(began),
 	})
 	if err != nil {
 		return fmt.Errorf("eval simulate: %w", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,20 +20,14 @@ import (
 
 // suite are the flags that the suites have in common.
 type suite struct {
-	cache, html string
-	failUnder   []string
+	html      string
+	failUnder []string
 }
 
 // flags adds those of every suite.
 func (s *suite) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&s.failUnder, "fail-under", nil, "exit with 1 when a figure is lower, such as accuracy=0.9; may be given several times")
 	cmd.Flags().StringVar(&s.html, "html", "", "also write a report to this file, as one page that stands for itself")
-}
-
-// vectorFlags adds those of a suite that embeds texts itself.
-func (s *suite) vectorFlags(cmd *cobra.Command) {
-	s.flags(cmd)
-	cmd.Flags().StringVar(&s.cache, "cache", "", "folder that keeps vectors for the next run (default: eval in HINDSIGHT_DATA_DIR; none: keep nothing)")
 }
 
 // bound is the least that a figure may be.
@@ -111,9 +106,16 @@ func writeSuitePage(path string, result evaluate.Report, command string) (err er
 	return report.Write(file, evaluate.SuitePage(result, command)) //nolint:wrapcheck // It says what it was doing.
 }
 
+// keptVectors is the folder that keeps vectors from one evaluation to the next.
+func (a *app) keptVectors() string {
+	return cmp.Or(a.cfg.EmbeddingCache, filepath.Join(a.cfg.DataDir, "eval", "vectors"))
+}
+
 // withVectors runs a suite that compares texts by the configured embedding model.
-func (a *app) withVectors(ctx context.Context, s *suite, measure func(v *evaluate.Vectors) (evaluate.Report, error)) (result evaluate.Report, err error) {
-	embedder, err := service.NewEmbedder(a.cfg, service.NewLogger(a.cfg, a.stderr))
+func (a *app) withVectors(ctx context.Context, measure func(v *evaluate.Vectors) (evaluate.Report, error)) (result evaluate.Report, err error) {
+	cfg := *a.cfg
+	cfg.EmbeddingCache = a.keptVectors()
+	embedder, err := service.NewEmbedder(&cfg, service.NewLogger(a.cfg, a.stderr))
 	if err != nil {
 		return result, fmt.Errorf("set up the embedding model: %w", err)
 	}
@@ -121,14 +123,7 @@ func (a *app) withVectors(ctx context.Context, s *suite, measure func(v *evaluat
 		return result, errors.New("there is no embedding model to measure: run 'make setup', or set HINDSIGHT_EMBEDDING_BASE_URL and EMBEDDING_MODEL")
 	}
 	defer func() { err = errors.Join(err, embedder.Close()) }()
-	dir := s.cache
-	switch dir {
-	case "":
-		dir = filepath.Join(a.cfg.DataDir, "eval")
-	case "none":
-		dir = ""
-	}
-	vectors, err := evaluate.OpenVectors(ctx, embedder, dir)
+	vectors, err := evaluate.OpenVectors(ctx, embedder)
 	if err != nil {
 		return result, fmt.Errorf("set up the embedding model: %w", err)
 	}
@@ -142,13 +137,13 @@ func (a *app) vectorSuite(name, use, short, long, example string, measure func(c
 		Use: use, Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runSuite(name, &s, args, func() (evaluate.Report, error) {
-				return a.withVectors(cmd.Context(), &s, func(v *evaluate.Vectors) (evaluate.Report, error) {
+				return a.withVectors(cmd.Context(), func(v *evaluate.Vectors) (evaluate.Report, error) {
 					return measure(cmd.Context(), args[0], v)
 				})
 			})
 		},
 	}
-	s.vectorFlags(cmd)
+	s.flags(cmd)
 	return cmd
 }
 
@@ -201,7 +196,7 @@ func (a *app) product(embedder string) (evaluate.ProductOptions, error) {
 	if err != nil {
 		return evaluate.ProductOptions{}, fmt.Errorf("find this program: %w", err)
 	}
-	return evaluate.ProductOptions{Executable: executable, Embedder: embedder, Logger: service.NewLogger(a.cfg, a.stderr)}, nil
+	return evaluate.ProductOptions{Executable: executable, Embedder: embedder, Vectors: a.keptVectors(), Logger: service.NewLogger(a.cfg, a.stderr)}, nil
 }
 
 func (a *app) evalRecallCommand() *cobra.Command {

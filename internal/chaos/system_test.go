@@ -71,6 +71,11 @@ func build(t *testing.T, s shape) *system {
 		"HINDSIGHT_TASK_QUIET=200ms", "HINDSIGHT_SWEEP_INTERVAL=100ms", "HINDSIGHT_MERGE_SCHEDULE=@every 10s",
 		// What a busy machine makes late is no difference between two installations.
 		"HINDSIGHT_RECALL_DEADLINE=1m")
+	if sizes(t).outage == 0 {
+		// In the small size each installation embeds what the first one did; in the larger ones processes are killed while
+		// they embed as well.
+		sys.env = append(sys.env, "HINDSIGHT_EMBEDDING_CACHE="+filepath.Join(sys.bin, "vectors"))
+	}
 	if s.milvus {
 		sys.milvus = milvustest.Start(t)
 		sys.env = append(sys.env, "HINDSIGHT_MILVUS_ADDR="+sys.milvus.Address())

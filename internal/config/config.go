@@ -79,6 +79,7 @@ type Config struct {
 	EmbeddingBaseURL string `env:"HINDSIGHT_EMBEDDING_BASE_URL" key:"embedding.base_url" secret:"url" help:"OpenAI-compatible endpoint for embeddings"`
 	EmbeddingAPIKey  string `env:"HINDSIGHT_EMBEDDING_API_KEY" else:"OPENAI_API_KEY" key:"embedding.api_key" secret:"key" help:"key of the endpoint for embeddings"`
 	EmbeddingModel   string `env:"EMBEDDING_MODEL" key:"embedding.model" help:"model of the endpoint for embeddings"`
+	EmbeddingCache   string `env:"HINDSIGHT_EMBEDDING_CACHE" key:"embedding.cache" form:"path" help:"folder that keeps every vector by the hash of its text, and only grows; for evaluations, which use eval/vectors below HINDSIGHT_DATA_DIR unless it is set; otherwise empty keeps none"`
 
 	Recall         string        `env:"HINDSIGHT_RECALL" key:"recall.enabled" default:"on" form:"on|off" help:"off answers every question with nothing"`
 	ControlShare   float64       `env:"HINDSIGHT_CONTROL_SHARE" key:"recall.control_share" default:"0" min:"0" max:"1" help:"share of sessions, 0 to 1, from which lessons and rules are withheld, so that their effect can be measured"`

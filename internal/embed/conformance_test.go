@@ -3,6 +3,7 @@ package embed_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -32,6 +33,14 @@ func TestConformance(t *testing.T) {
 		conformance(t, serverDimension, func(t *testing.T) embed.Model {
 			t.Helper()
 			return openEndpoint(t, newOpenAIServer(t, nil), func(o *embed.EndpointOptions) { o.Batch = 3 })
+		})
+	})
+	t.Run("Kept", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		conformance(t, serverDimension, func(t *testing.T) embed.Model {
+			t.Helper()
+			return embed.Keep(openEndpoint(t, newOpenAIServer(t, nil), func(o *embed.EndpointOptions) { o.Batch = 3 }), dir, slog.New(slog.DiscardHandler))
 		})
 	})
 	t.Run("None", func(t *testing.T) {

@@ -113,7 +113,11 @@ func New(model Model, o Options) (*Embedder, error) {
 		return nil, errors.New("a number in the settings of the embedder is negative")
 	}
 	chunk, chunkBytes, parallel := 32, 256<<10, 4
-	if l, ok := model.(*Local); ok {
+	inner := model
+	if k, is := model.(*kept); is {
+		inner = k.Model
+	}
+	if l, ok := inner.(*Local); ok {
 		chunk, chunkBytes, parallel = 4, 1<<10, l.threads
 	}
 	o.CacheTexts = cmp.Or(o.CacheTexts, 20_000)

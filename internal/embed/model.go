@@ -82,10 +82,6 @@ func modelOf(identity string) string {
 
 // identity is the name under which vectors are stored, in [a-z0-9_/.-].
 func identity(m Model, dimension int) string {
-	version := "v1"
-	if v, ok := m.(versioned); ok {
-		version = v.Version()
-	}
 	name := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '_', r == '/', r == '.', r == '-':
@@ -94,7 +90,14 @@ func identity(m Model, dimension int) string {
 			return '-'
 		}
 	}, strings.ToLower(m.Name()))
-	return fmt.Sprintf("%s/%d/%s", name, dimension, version)
+	return fmt.Sprintf("%s/%d/%s", name, dimension, version(m))
+}
+
+func version(m Model) string {
+	if v, ok := m.(versioned); ok {
+		return v.Version()
+	}
+	return "v1"
 }
 
 // normalise scales v to length 1 in place. It returns [ErrBadVector] when v

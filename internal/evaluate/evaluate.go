@@ -102,7 +102,8 @@ func start(ctx context.Context, executable string, args ...string) (*program, er
 		environment: append(os.Environ(),
 			"HINDSIGHT_DATA_DIR="+filepath.Join(dir, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=",
 			"HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1], "HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_MCP_PORT="+ports[3],
-			"HINDSIGHT_BIND=127.0.0.1", "HINDSIGHT_INGEST_BATCH="+strconv.Itoa(benchBatch), "HINDSIGHT_CLICKHOUSE_DATABASE="+benchDatabase),
+			"HINDSIGHT_BIND=127.0.0.1", "HINDSIGHT_INGEST_BATCH="+strconv.Itoa(benchBatch), "HINDSIGHT_CLICKHOUSE_DATABASE="+benchDatabase,
+			"HINDSIGHT_EMBEDDING_CACHE="),
 	}
 	if err := p.launch(ctx); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

@@ -36,8 +36,9 @@ type ReplayOptions struct {
 	// Work is a folder that keeps the answers and the measured program's data, so that a replay that was interrupted goes on
 	// where it was; empty means a temporary one.
 	Work string
-	// Embedder is the setting HINDSIGHT_EMBEDDER of the measured program; empty means local.
-	Embedder string
+	// Embedder is the setting HINDSIGHT_EMBEDDER of the measured program; empty means local. Vectors is its setting
+	// HINDSIGHT_EMBEDDING_CACHE: the folder in which vectors are kept for the next run.
+	Embedder, Vectors string
 	// Logger is told how far it is.
 	Logger *slog.Logger
 }
@@ -176,7 +177,7 @@ func startReplay(ctx context.Context, o ReplayOptions) (*replayProgram, error) {
 			"HINDSIGHT_DATA_DIR="+filepath.Join(o.Work, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=", "HINDSIGHT_MILVUS_ADDR=",
 			"HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1], "HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_MCP_PORT="+ports[3],
 			"HINDSIGHT_BIND=127.0.0.1", "HINDSIGHT_CLICKHOUSE_DATABASE="+benchDatabase, "HINDSIGHT_NAMESPACE="+replayNamespace,
-			"HINDSIGHT_EMBEDDER="+o.Embedder, "HINDSIGHT_EMBEDDING_BASE_URL=", "HINDSIGHT_LLM_BASE_URL=",
+			"HINDSIGHT_EMBEDDER="+o.Embedder, "HINDSIGHT_EMBEDDING_CACHE="+o.Vectors, "HINDSIGHT_EMBEDDING_BASE_URL=", "HINDSIGHT_LLM_BASE_URL=",
 			"HINDSIGHT_RECALL=on", "HINDSIGHT_CONTROL_SHARE=0", "HINDSIGHT_RECALL_DEADLINE=1m", "HINDSIGHT_MCP_TOOLSET=core",
 			"HINDSIGHT_MERGE_SCHEDULE=0 0 29 2 *", "HINDSIGHT_INDUCE_SCHEDULE=0 0 29 2 *",
 			"HINDSIGHT_TASK_QUIET=200ms", "HINDSIGHT_SWEEP_INTERVAL=100ms", "HINDSIGHT_REFLECT_CONCURRENCY=1"),

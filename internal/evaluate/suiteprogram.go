@@ -18,6 +18,8 @@ type ProductOptions struct {
 	Executable string
 	// Embedder is the setting HINDSIGHT_EMBEDDER of the measured program; empty means local.
 	Embedder string
+	// Vectors is the setting HINDSIGHT_EMBEDDING_CACHE: the folder in which vectors are kept for the next run.
+	Vectors string
 	// Logger is told how far it is.
 	Logger *slog.Logger
 }
@@ -58,7 +60,7 @@ func startMeasured(ctx context.Context, o ProductOptions) (m *measured, err erro
 			"HINDSIGHT_DATA_DIR="+filepath.Join(dir, "data"), "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=", "HINDSIGHT_MILVUS_ADDR=",
 			"HINDSIGHT_NATS_PORT="+ports[0], "HINDSIGHT_CLICKHOUSE_PORT="+ports[1], "HINDSIGHT_CONSOLE_PORT="+ports[2], "HINDSIGHT_MCP_PORT="+ports[3],
 			"HINDSIGHT_BIND=127.0.0.1", "HINDSIGHT_CLICKHOUSE_DATABASE="+benchDatabase,
-			"HINDSIGHT_EMBEDDER="+embedder, "HINDSIGHT_EMBEDDING_BASE_URL=", "HINDSIGHT_LLM_BASE_URL=",
+			"HINDSIGHT_EMBEDDER="+embedder, "HINDSIGHT_EMBEDDING_CACHE="+o.Vectors, "HINDSIGHT_EMBEDDING_BASE_URL=", "HINDSIGHT_LLM_BASE_URL=",
 			"HINDSIGHT_RECALL=on", "HINDSIGHT_CONTROL_SHARE=0", "HINDSIGHT_RECALL_DEADLINE=1m", "HINDSIGHT_MCP_TOOLSET=core",
 			"HINDSIGHT_MERGE_SCHEDULE=0 0 29 2 *", "HINDSIGHT_INDUCE_SCHEDULE=0 0 29 2 *",
 			"HINDSIGHT_TASK_QUIET=200ms", "HINDSIGHT_SWEEP_INTERVAL=100ms", "HINDSIGHT_REFLECT_CONCURRENCY=1"),

@@ -19,12 +19,10 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/recall"
 )
 
-// wordVectors is an embedder whose cosine is the share of words: a model that can be reckoned by hand. It counts what it is
-// asked for.
-type wordVectors struct{ texts *int }
+// wordVectors is an embedder whose cosine is the share of words: a model that can be reckoned by hand.
+type wordVectors struct{}
 
-func (w wordVectors) Embed(_ context.Context, _ embed.Priority, texts ...string) ([][]float32, error) {
-	*w.texts += len(texts)
+func (wordVectors) Embed(_ context.Context, _ embed.Priority, texts ...string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	for i, text := range texts {
 		v := make([]float32, 512)
@@ -51,14 +49,13 @@ func (wordVectors) Calibrate(context.Context) (embed.Calibration, error) {
 	return embed.Calibration{Identity: "words/512/v1", Unrelated: 0.1, Related: 0.4, Duplicate: 0.9}, nil
 }
 
-func openWords(t *testing.T, dir string) (*Vectors, *int) {
+func openWords(t *testing.T) *Vectors {
 	t.Helper()
-	texts := new(int)
-	v, err := OpenVectors(t.Context(), wordVectors{texts}, dir)
+	v, err := OpenVectors(t.Context(), wordVectors{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v, texts
+	return v
 }
 
 func writeInput(t *testing.T, content string) string {
@@ -130,41 +127,9 @@ func TestProportions(t *testing.T) {
 	}
 }
 
-func TestVectorsAreKept(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	v, made := openWords(t, dir)
-	first, err := v.of(t.Context(), []string{"a b", "c", "a b"})
-	if err != nil || *made != 2 {
-		t.Fatalf("%d texts embedded: %v", *made, err)
-	}
-	kept, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
-	if err != nil || len(kept) != 1 {
-		t.Fatalf("%v, %v", kept, err)
-	}
-	file, err := os.OpenFile(kept[0], os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = file.WriteString(`{"text_hash":"cut`)
-	_ = file.Close()
-	v, made = openWords(t, dir)
-	second, err := v.of(t.Context(), []string{"c", "a b", "d"})
-	if err != nil || *made != 1 {
-		t.Fatalf("%d texts embedded again: %v", *made, err)
-	}
-	if embed.Cosine(first["a b"], second["a b"]) < 0.999 || embed.Cosine(first["a b"], second["c"]) > 0.5 {
-		t.Error("a kept vector is another one")
-	}
-	v, made = openWords(t, dir)
-	if _, err := v.of(t.Context(), []string{"d", "c"}); err != nil || *made != 0 {
-		t.Errorf("what was written after a cut line is lost: %d embedded, %v", *made, err)
-	}
-}
-
 func TestSituations(t *testing.T) {
 	t.Parallel()
-	v, _ := openWords(t, "")
+	v := openWords(t)
 	path := writeInput(t, `{"anchor":{"input_summary":"sum orders of May","tool_selected":"query"},"same":{"input_summary":"sum orders of June","tool_selected":"query"},"decoy":{"input_summary":"delete rows","tool_selected":"drop"}}
 {"anchor":{"input_summary":"取消订单","tool_selected":"cancel"},"same":{"input_summary":"撤回","tool_selected":"undo"},"decoy":{"input_summary":"取消订单","tool_selected":"cancel"}}
 {"anchor":{"input_summary":"x","tool_selected":"t"},"same":{"input_summary":"x","tool_selected":"t","parameters":[1]},"decoy":{"input_summary":"x","tool_selected":"t"}}
@@ -187,7 +152,7 @@ func TestSituations(t *testing.T) {
 
 func TestMergeSuite(t *testing.T) {
 	t.Parallel()
-	v, _ := openWords(t, "")
+	v := openWords(t)
 	r, err := Merge(t.Context(), "testdata/merge.jsonl", v)
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +176,7 @@ func TestMergeSuite(t *testing.T) {
 
 func TestEmbeddingsSuite(t *testing.T) {
 	t.Parallel()
-	v, _ := openWords(t, "")
+	v := openWords(t)
 	r, err := Embeddings(t.Context(), writeInput(t, `{"other":[["a","b"]],"docs":["alpha beta","gamma delta","文档"],"queries":[["alpha",0],["gamma alpha beta",1],["文档",2],["delta",2]]}`), v)
 	if err != nil {
 		t.Fatal(err)

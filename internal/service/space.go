@@ -85,6 +85,9 @@ func newEmbedder(cfg *config.Config, engines func(name string) string, logger *s
 		}
 		model = local
 	}
+	if cfg.EmbeddingCache != "" {
+		model = embed.Keep(model, cfg.EmbeddingCache, logger)
+	}
 	e, err := embed.New(model, embed.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("set up the embedder: %w", err)

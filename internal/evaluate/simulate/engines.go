@@ -112,7 +112,7 @@ func startProduct(ctx context.Context, o Options, name string) (p *product, err 
 	settings := map[string]string{
 		"HINDSIGHT_DATA_DIR": dir, "HINDSIGHT_NATS_URL": p.natsURL, "HINDSIGHT_CLICKHOUSE_URL": o.Engines.URL(), "HINDSIGHT_CLICKHOUSE_DATABASE": p.database,
 		"HINDSIGHT_TASK_QUIET": "100ms", "HINDSIGHT_TASK_IDLE": "24h", "HINDSIGHT_SWEEP_INTERVAL": "100ms", "HINDSIGHT_MERGE_SCHEDULE": "0 0 29 2 *",
-		"HINDSIGHT_INDUCE_SCHEDULE": "0 0 29 2 *", "HINDSIGHT_RECALL_DEADLINE": "60s", "HINDSIGHT_EMBEDDER": o.Embedder, "HINDSIGHT_ENGINES_DIR": o.EnginesDir,
+		"HINDSIGHT_INDUCE_SCHEDULE": "0 0 29 2 *", "HINDSIGHT_RECALL_DEADLINE": "60s", "HINDSIGHT_EMBEDDER": o.Embedder, "HINDSIGHT_EMBEDDING_CACHE": o.Vectors, "HINDSIGHT_ENGINES_DIR": o.EnginesDir,
 		"HINDSIGHT_BIND": "127.0.0.1", "HINDSIGHT_MCP_PORT": strconv.Itoa(port), "HINDSIGHT_TRACES_MAX_BYTES": strconv.Itoa(256 << 20), "HINDSIGHT_LOG_LEVEL": "error",
 	}
 	cfg, err := config.Load(func(name string) string { return settings[name] })

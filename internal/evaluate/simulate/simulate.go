@@ -79,9 +79,10 @@ type Options struct {
 	Build string
 	// ClickHouseURL and NewNATS give engines; see [Engines].
 	Engines Engines
-	// Embedder is the value of HINDSIGHT_EMBEDDER, "local" by default; EnginesDir that of HINDSIGHT_ENGINES_DIR.
-	Embedder, EnginesDir string
-	Logger               *slog.Logger
+	// Embedder is the value of HINDSIGHT_EMBEDDER, "local" by default; EnginesDir that of HINDSIGHT_ENGINES_DIR, Vectors that of
+	// HINDSIGHT_EMBEDDING_CACHE: the arms and the streams embed the same texts again and again.
+	Embedder, EnginesDir, Vectors string
+	Logger                        *slog.Logger
 	// Progress, when set, is told how far the run is.
 	Progress func(Progress)
 }
