@@ -26,6 +26,7 @@ var testedElsewhere = map[string]string{
 	"make fuzz":               "run by .ci/run",
 	"make baseline":           "run by .ci/run",
 	"make up":                 "TestMakeUp",
+	"make test-chaos":         "internal/chaos, in a smaller size",
 	"hindsight up":            "every test here",
 	"hindsight bench":         "TestBenches",
 	"hindsight eval baseline": "run by .ci/run",

@@ -190,7 +190,7 @@ func (in *installation) stop() {
 func (in *installation) waitFor(condition func() error) {
 	in.t.Helper()
 	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := condition()

@@ -53,7 +53,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
@@ -77,7 +77,7 @@ func environment(t *testing.T) map[string]string {
 	return map[string]string{
 		"HINDSIGHT_DATA_DIR": t.TempDir(), "HINDSIGHT_NATS_URL": enginetest.NATS(t), "HINDSIGHT_CLICKHOUSE_URL": clickhouse,
 		"HINDSIGHT_CLICKHOUSE_DATABASE": enginetest.Database(t, clickhouse), "HINDSIGHT_TASK_QUIET": "100ms", "HINDSIGHT_TASK_IDLE": "1h",
-		"HINDSIGHT_SWEEP_INTERVAL": "20ms", "HINDSIGHT_EMBEDDER": "none", "HINDSIGHT_TRACES_MAX_BYTES": strconv.Itoa(64 << 20),
+		"HINDSIGHT_SWEEP_INTERVAL": "100ms", "HINDSIGHT_EMBEDDER": "none", "HINDSIGHT_TRACES_MAX_BYTES": strconv.Itoa(64 << 20),
 	}
 }
 
