@@ -5,6 +5,7 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -110,13 +111,15 @@ func Write(w io.Writer, p Page) error {
 const (
 	width     = 760
 	labelSide = 190
-	valueSide = 200
-	rowHeight = 26
-	plotTop   = 12
-	lineTall  = 260
-	axisSide  = 56
-	axisFoot  = 44
-	rightSide = 130
+	// nameHeight is what the name of a line takes.
+	nameHeight = 16
+	valueSide  = 200
+	rowHeight  = 26
+	plotTop    = 12
+	lineTall   = 260
+	axisSide   = 56
+	axisFoot   = 44
+	rightSide  = 130
 )
 
 // drawnBar is a bar with its places.
@@ -257,12 +260,12 @@ func drawLines(l *Lines) drawnLines {
 	for i, s := range l.Series {
 		d := drawnSeries{Name: s.Name, Index: i % 4}
 		var upper, lower []string
-		for n, p := range s.Points {
+		for _, p := range s.Points {
 			if !known(p.Y) {
 				continue
 			}
 			move := "L"
-			if n == 0 {
+			if d.Path == "" {
 				move = "M"
 			}
 			d.Path += fmt.Sprintf("%s%.1f %.1f ", move, x(p.X), y(p.Y))
@@ -273,11 +276,28 @@ func drawLines(l *Lines) drawnLines {
 				text += " (" + number(p.Low, l.Decimals) + " … " + number(p.High, l.Decimals) + ")"
 			}
 			d.Dots = append(d.Dots, dot{x(p.X), y(p.Y), s.Name + ": " + text})
-			d.NameX, d.NameAt = x(p.X)+8, y(p.Y)+4
+			d.NameX, d.NameAt = float64(out.Right)+8, y(p.Y)+4
 		}
 		slices.Reverse(lower)
 		d.Band = strings.Join(append(upper, lower...), " ")
 		out.Drawn = append(out.Drawn, d)
 	}
+	spread(out.Drawn, float64(out.Foot))
 	return out
+}
+
+// spread moves the names of lines that end near each other apart, none below foot.
+func spread(drawn []drawnSeries, foot float64) {
+	order := make([]*drawnSeries, len(drawn))
+	for i := range drawn {
+		order[i] = &drawn[i]
+	}
+	slices.SortStableFunc(order, func(a, b *drawnSeries) int { return cmp.Compare(a.NameAt, b.NameAt) })
+	for i := 1; i < len(order); i++ {
+		order[i].NameAt = max(order[i].NameAt, order[i-1].NameAt+nameHeight)
+	}
+	for _, d := range slices.Backward(order) {
+		d.NameAt = min(d.NameAt, foot)
+		foot = d.NameAt - nameHeight
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -79,6 +81,45 @@ func TestDrawingsAreWellFormed(t *testing.T) {
 	}
 	if drawings != 2 {
 		t.Errorf("%d drawings: want 2", drawings)
+	}
+}
+
+// TestNamesOfLinesKeepApart has lines that end at the same point, one of which begins with nothing known.
+func TestNamesOfLinesKeepApart(t *testing.T) {
+	t.Parallel()
+	nothing := report.Point{X: 1, Y: math.NaN(), Low: math.NaN(), High: math.NaN()}
+	end := report.Point{X: 3, Y: 0.8, Low: math.NaN(), High: math.NaN()}
+	lines := &report.Lines{Title: "lines", X: "x", Y: "y", Series: []report.Series{
+		{Name: "first", Points: []report.Point{nothing, {X: 2, Y: 0.1, Low: math.NaN(), High: math.NaN()}, end}},
+		{Name: "second", Points: []report.Point{{X: 1, Y: 0.3, Low: math.NaN(), High: math.NaN()}, end}},
+		{Name: "third", Points: []report.Point{end}},
+	}}
+	page := written(t, report.Page{Title: "t", Sections: []report.Section{{Title: "s", Lines: lines}}})
+	var at []float64
+	for _, name := range []string{"first", "second", "third"} {
+		m := regexp.MustCompile(`<text x="[0-9.]+" y="([0-9.]+)">` + name).FindStringSubmatch(page)
+		if m == nil {
+			t.Fatalf("the name %s is not there", name)
+		}
+		y, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range at {
+			if math.Abs(other-y) < 14 {
+				t.Errorf("%s stands at %v, over another at %v", name, y, other)
+			}
+		}
+		at = append(at, y)
+	}
+	if paths := regexp.MustCompile(` d="([^"]*)"`).FindAllStringSubmatch(page, -1); len(paths) != 3 {
+		t.Errorf("%d lines", len(paths))
+	} else {
+		for _, p := range paths {
+			if !strings.HasPrefix(p[1], "M") {
+				t.Errorf("a line begins nowhere: %q", p[1])
+			}
+		}
 	}
 }
 
