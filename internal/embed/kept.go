@@ -2,9 +2,7 @@ package embed
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
 // kept is a model whose vectors are kept in a folder.
@@ -44,12 +44,12 @@ func (k *kept) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	if ctx.Err() != nil {
 		return nil, unavailable(ctx, "the text was not embedded in time; ask again in a moment")
 	}
-	name := identity(k.Model, dimension)
+	folder := filepath.Join(k.dir, memory.HashID(identity(k.Model, dimension)))
 	vectors := make([][]float32, len(texts))
 	var missing []string
 	var at []int
 	for i, text := range texts {
-		if vectors[i] = k.read(k.path(name, text), dimension); vectors[i] == nil {
+		if vectors[i] = k.read(path(folder, text), dimension); vectors[i] == nil {
 			missing, at = append(missing, text), append(at, i)
 		}
 	}
@@ -65,17 +65,16 @@ func (k *kept) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	}
 	for i, v := range made {
 		vectors[at[i]] = v
-		if err := write(k.path(name, missing[i]), v); err != nil {
+		if err := write(path(folder, missing[i]), v); err != nil {
 			k.warn.Do(func() { k.logger.Warn("vectors are not kept for the next time", "folder", k.dir, "error", err) })
 		}
 	}
 	return vectors, nil
 }
 
-func (k *kept) path(identity, text string) string {
-	model, sum := sha256.Sum256([]byte(identity)), sha256.Sum256([]byte(text))
-	name := hex.EncodeToString(sum[:16])
-	return filepath.Join(k.dir, hex.EncodeToString(model[:8]), name[:2], name[2:])
+func path(folder, text string) string {
+	name := memory.TextHash(text)
+	return filepath.Join(folder, name[:2], name[2:])
 }
 
 // read returns nil when there is no whole vector.
