@@ -201,7 +201,7 @@ func (b Baseline) report(ctx context.Context, executable string) (r Report, err 
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, executable, append(slices.Clone(b.Run), "--json")...) //nolint:gosec // It is this program, and check has seen that it measures.
 	cmd.Env = append(os.Environ(), "HINDSIGHT_DATA_DIR="+dir, "HINDSIGHT_CONFIG=", "HINDSIGHT_NATS_URL=", "HINDSIGHT_CLICKHOUSE_URL=", "HINDSIGHT_MILVUS_ADDR=",
-		"HINDSIGHT_EMBEDDER=auto", "HINDSIGHT_EMBEDDING_BASE_URL=", "HINDSIGHT_LLM_BASE_URL=")
+		"HINDSIGHT_EMBEDDER=auto", "HINDSIGHT_EMBEDDING_CACHE=", "HINDSIGHT_EMBEDDING_BASE_URL=", "HINDSIGHT_LLM_BASE_URL=")
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	if err := cmd.Run(); err != nil {
 		return r, fmt.Errorf("hindsight %s: %w\n%s", strings.Join(b.Run, " "), err, problems.String())
