@@ -40,7 +40,8 @@ func (a *app) evalSimulateCommand() *cobra.Command {
 		Short: "Does the memory help, and how much? A scripted agent works with and without it",
 		Long: "A scripted agent works on streams of tasks against simulated tools that fail in more than fifty ways: without a memory (none),\n" +
 			"asking at the start of each task (start), before each call as well (check), and with planted wrong lessons, with what the\n" +
-			"product needs to find them out (harmful) and without (unguarded). The product runs whole, in a folder of its own.\n" +
+			"product needs to find them out (harmful) and without (unguarded). The product runs whole, in a folder of its own. What a\n" +
+			"memory that errs never would reach on the same streams is measured beside it (perfect_start, perfect).\n" +
 			"Finished parts are kept in --work: an interrupted run goes on where it was. It shows the effect on a scripted agent that\n" +
 			"obeys with a set probability, not on a language model; see docs/evaluation.md.",
 		Example: "  hindsight eval simulate --quick\n  hindsight eval simulate --json > simulate.json\n  hindsight eval simulate --seeds 5 --arms none,check --obey 1 --html report.html",
@@ -53,7 +54,7 @@ func (a *app) evalSimulateCommand() *cobra.Command {
 	flags.IntVar(&o.seeds, "seeds", 20, "streams of tasks")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the first stream")
 	flags.IntVar(&o.tasks, "tasks", 60, "tasks of a stream")
-	flags.StringSliceVar(&o.arms, "arms", []string{"none", "start", "check", "harmful", "unguarded"}, "conditions to run")
+	flags.StringSliceVar(&o.arms, "arms", []string{"none", "start", "check", "harmful", "unguarded", "perfect_start", "perfect"}, "conditions to run")
 	flags.Float64Var(&o.obey, "obey", 0.8, "probability, 0 to 1, with which the agent follows what it is told")
 	flags.Float64SliceVar(&o.sensitivity, "sensitivity", []float64{0.5, 0.65, 0.9, 1}, "further values of --obey, for the arm check")
 	flags.IntVar(&o.sensitivitySeeds, "sensitivity-seeds", 5, "streams that these are run for")

@@ -44,15 +44,21 @@ type running struct {
 	cell   Cell
 	tasks  []world.Task
 	agent  agent.Agent
-	client *memoryClient // nil without a memory
-	result Result
-	told   []world.Forged
+	client *memoryClient // nil without the product
+	// perfect is the memory of the arms that show the ceiling, else nil.
+	perfect *perfectMemory
+	result  Result
+	told    []world.Forged
 }
 
 func newRunning(o Options, c Cell) *running {
 	r := &running{
 		cell: c, tasks: world.Stream(world.Options{Seed: c.Seed, Tasks: o.Tasks, Classes: o.Classes}),
-		agent: agent.Agent{Seed: c.Seed, Obedience: c.Obey, VariantShare: variantShare}, result: Result{Cell: c},
+		agent: agent.Agent{Seed: c.Seed, Obedience: c.Obey, DecidesOnce: c.Once, VariantShare: variantShare}, result: Result{Cell: c},
+	}
+	if c.Arm.perfect() {
+		r.perfect = &perfectMemory{checks: c.Arm == ArmPerfect, known: map[string][]script.Edit{}}
+		r.agent.Memory = r.perfect
 	}
 	if c.Arm.planted() {
 		var classes []string
@@ -67,7 +73,7 @@ func newRunning(o Options, c Cell) *running {
 	return r
 }
 
-// alone runs a cell without a memory, for which no product is needed.
+// alone runs a cell for which no product is needed.
 func alone(ctx context.Context, o Options, c Cell) (Result, error) {
 	r := newRunning(o, c)
 	for n := range r.tasks {
@@ -90,6 +96,9 @@ func (r *running) work(ctx context.Context, n int) ([]events.Event, error) {
 		return nil, fmt.Errorf("task %s: %w", task.ID, err)
 	}
 	outcome := session.Finish()
+	if r.perfect != nil {
+		r.perfect.learn(session)
+	}
 	result := TaskResult{Class: task.Class, Kind: task.Kind, Success: outcome.Success, Calls: session.Calls(), Failed: session.Failed()}
 	for _, s := range steps {
 		if s.Followed {

@@ -71,6 +71,10 @@ func label(a Arm) string {
 		return "20 % wrong, guard on"
 	case ArmUnguarded:
 		return "20 % wrong, guard off"
+	case ArmPerfect:
+		return "perfect memory, each call"
+	case ArmPerfectStart:
+		return "perfect memory, task start"
 	default:
 		return string(a)
 	}

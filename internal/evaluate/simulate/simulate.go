@@ -34,10 +34,15 @@ const (
 	ArmHarmful Arm = "harmful"
 	// ArmUnguarded is ArmHarmful without what the product needs to find out that a lesson is wrong.
 	ArmUnguarded Arm = "unguarded"
+	// ArmPerfect and ArmPerfectStart are ArmCheck and ArmStart with a memory that no product can surpass: the ceiling.
+	ArmPerfect      Arm = "perfect"
+	ArmPerfectStart Arm = "perfect_start"
 )
 
 // Arms lists all arms.
-func Arms() []Arm { return []Arm{ArmNone, ArmStart, ArmCheck, ArmHarmful, ArmUnguarded} }
+func Arms() []Arm {
+	return []Arm{ArmNone, ArmStart, ArmCheck, ArmHarmful, ArmUnguarded, ArmPerfectStart, ArmPerfect}
+}
 
 // ParseArm reads the name of an arm.
 func ParseArm(name string) (Arm, error) {
@@ -47,7 +52,11 @@ func ParseArm(name string) (Arm, error) {
 	return "", fmt.Errorf("arm %q: it must be one of %v", name, Arms())
 }
 
-func (a Arm) checks() bool  { return a == ArmCheck || a == ArmHarmful || a == ArmUnguarded }
+func (a Arm) checks() bool { return a == ArmCheck || a == ArmHarmful || a == ArmUnguarded }
+
+// perfect says that the memory is not the product's but the best that there can be.
+func (a Arm) perfect() bool { return a == ArmPerfect || a == ArmPerfectStart }
+
 func (a Arm) planted() bool { return a == ArmHarmful || a == ArmUnguarded }
 
 // tells says whether the agent tells the memory what became of its advice, and for which task it asks.
@@ -64,7 +73,8 @@ type Options struct {
 	Arms []Arm
 	// Obey is the probability with which the agent follows what it is told, 0.8 by default.
 	Obey float64
-	// Sensitivity are further values of Obey, each run with the arm check for the first SensitivitySeeds seeds.
+	// Sensitivity are further values of Obey, each run with the arm check for the first SensitivitySeeds seeds; these are run
+	// once more with an agent that decides once a task.
 	Sensitivity      []float64
 	SensitivitySeeds int
 	// ConsolidateEvery is after how many tasks the jobs of consolidation run, 10 by default.
@@ -99,10 +109,16 @@ type Cell struct {
 	Arm  Arm     `json:"arm"`
 	Seed uint64  `json:"seed"`
 	Obey float64 `json:"obey"`
+	// Once says that the agent decides once a task about what it is told; see [agent.Agent].
+	Once bool `json:"once,omitempty"`
 }
 
 func (c Cell) name() string {
-	return fmt.Sprintf("%s-%04d-%d", c.Arm, int(math.Round(c.Obey*1000)), c.Seed)
+	name := fmt.Sprintf("%s-%04d-%d", c.Arm, int(math.Round(c.Obey*1000)), c.Seed)
+	if c.Once {
+		name += "-once"
+	}
+	return name
 }
 
 // namespace is where the memory of a cell is.
@@ -146,6 +162,7 @@ func (o Options) cells() []Cell {
 				out = append(out, Cell{Arm: ArmCheck, Seed: seed, Obey: p})
 			}
 		}
+		out = append(out, Cell{Arm: ArmCheck, Seed: seed, Obey: o.Obey, Once: true})
 	}
 	return out
 }
@@ -169,7 +186,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 			return nil, err
 		case found:
 			done[c] = r
-		case c.Arm == ArmNone:
+		case c.Arm == ArmNone || c.Arm.perfect():
 			without = append(without, c)
 		default:
 			with = append(with, c)

@@ -121,6 +121,7 @@ func bootstrap(seeds []uint64, figure func(seeds []uint64) float64) interval {
 type key struct {
 	arm  Arm
 	obey float64
+	once bool
 }
 
 type analysis struct {
@@ -133,7 +134,7 @@ type analysis struct {
 func summarise(o Options, cells []Result) *Summary {
 	a := &analysis{o: o, figures: map[string]float64{}, samples: map[key]sample{}}
 	for _, r := range cells {
-		k := key{r.Arm, r.Obey}
+		k := key{r.Arm, r.Obey, r.Once}
 		if a.samples[k] == nil {
 			a.samples[k] = sample{}
 		}
@@ -147,10 +148,11 @@ func summarise(o Options, cells []Result) *Summary {
 	for _, arm := range o.Arms {
 		a.ofArm(arm)
 	}
-	for _, pair := range [][2]Arm{{ArmCheck, ArmNone}, {ArmCheck, ArmStart}, {ArmStart, ArmNone}, {ArmHarmful, ArmNone}, {ArmUnguarded, ArmNone}} {
+	for _, pair := range [][2]Arm{{ArmCheck, ArmNone}, {ArmCheck, ArmStart}, {ArmStart, ArmNone}, {ArmHarmful, ArmNone}, {ArmUnguarded, ArmNone}, {ArmPerfect, ArmNone}, {ArmPerfectStart, ArmNone}, {ArmPerfect, ArmPerfectStart}} {
 		a.compare(pair[0], pair[1])
 	}
 	a.sensitivity()
+	a.decidingOnce()
 	a.ofPlanted(cells)
 	s := &Summary{Suite: "simulate", Seed: int64(o.Seed), Figures: a.figures, Examples: []string{}, options: o, cells: cells} //nolint:gosec // a seed is small
 	maps.DeleteFunc(s.Figures, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })                   // JSON has none of them.
@@ -168,7 +170,7 @@ func (a *analysis) put(name string, i interval) {
 	a.figures[name], a.figures[name+"_low"], a.figures[name+"_high"] = i.value, i.low, i.high
 }
 
-func (a *analysis) main(arm Arm) sample { return a.samples[key{arm, a.o.Obey}] }
+func (a *analysis) main(arm Arm) sample { return a.samples[key{arm, a.o.Obey, false}] }
 
 // Measures of a cell.
 func tasks(c counts) int       { return c.tasks }
@@ -195,7 +197,7 @@ func (a *analysis) ofArm(arm Arm) {
 	a.put("calls_per_task_"+name, bootstrap(a.seeds, share(func(c counts) int { return c.calls }, tasks)))
 	a.figures["failures_per_stream_"+name] = s.sum(a.seeds, func(c counts) int { return c.failures }) / float64(len(a.seeds))
 	a.figures["misled_per_100_tasks_"+name] = 100 * s.sum(a.seeds, func(c counts) int { return c.misled }) / n
-	if arm != ArmNone {
+	if arm != ArmNone && !arm.perfect() {
 		a.put("tokens_per_task_"+name, bootstrap(a.seeds, share(func(c counts) int { return c.tokens }, tasks)))
 		a.figures["recalls_per_task_"+name] = s.sum(a.seeds, func(c counts) int { return c.asked }) / n
 		a.figures["answers_with_notice_"+name] = s.sum(a.seeds, func(c counts) int { return c.notices })
@@ -228,7 +230,7 @@ func (a *analysis) compare(arm, than Arm) {
 		})
 		a.put(fmt.Sprintf("success_delta_%s_points", arm), delta)
 		// The worst of the arms in which the product has all that it needs.
-		if worst, has := a.figures["success_delta_min_points"]; arm != ArmUnguarded && (!has || delta.value < worst) {
+		if worst, has := a.figures["success_delta_min_points"]; arm != ArmUnguarded && !arm.perfect() && (!has || delta.value < worst) {
 			a.put("success_delta_min_points", delta)
 		}
 	}
@@ -241,7 +243,7 @@ func (a *analysis) sensitivity() {
 		return
 	}
 	for _, p := range a.obediences() {
-		s := a.samples[key{ArmCheck, p}]
+		s := a.samples[key{ArmCheck, p, false}]
 		seeds := slices.Sorted(maps.Keys(s))
 		if len(seeds) == 0 {
 			continue
@@ -250,6 +252,18 @@ func (a *analysis) sensitivity() {
 		a.put(name, bootstrap(seeds, reduction(s, none, repeats)))
 		a.figures[name+"_seeds"] = float64(len(seeds))
 		a.put(fmt.Sprintf("success_check_obey_%03d", int(math.Round(p*100))), bootstrap(seeds, func(seeds []uint64) float64 { return s.sum(seeds, successes) / s.sum(seeds, tasks) }))
+	}
+}
+
+// decidingOnce compares an agent that decides once a task about what it is told with no memory and with asking at the start
+// alone, where it is told once in any case.
+func (a *analysis) decidingOnce() {
+	s := a.samples[key{ArmCheck, a.o.Obey, true}]
+	seeds := slices.Sorted(maps.Keys(s))
+	for _, than := range []Arm{ArmNone, ArmStart} {
+		if t := a.main(than); len(seeds) > 0 && len(t) > 0 {
+			a.put(fmt.Sprintf("repeat_reduction_check_vs_%s_deciding_once", than), bootstrap(seeds, reduction(s, t, repeats)))
+		}
 	}
 }
 

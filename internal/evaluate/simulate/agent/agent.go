@@ -8,7 +8,9 @@
 // The policy, for each call of its plan:
 //
 //  1. It makes the call as it always does; now and then (a call that has a variant) as it sometimes does.
-//  2. What a memory's text says of this tool it follows with probability Obedience, the same decision all through a task.
+//  2. What a memory's text says of this tool it follows with probability Obedience. It decides anew for each answer that
+//     says so: what it passes over at the start of a task it may heed when it is told again right before the call. With
+//     DecidesOnce the first decision stands all through a task.
 //  3. When the call fails and the failure is one of the environment, it tries the same again, twice.
 //  4. When a call fails that followed advice, it drops the advice, tells the memory so, and does as it always does.
 //  5. Otherwise it does what the error text says; else its next own idea; else it gives up, and the task ends.
@@ -53,8 +55,10 @@ type Step struct {
 type Agent struct {
 	// Seed decides what is left to chance.
 	Seed uint64
-	// Obedience is the probability, 0 to 1, that it follows what it is told by a memory.
+	// Obedience is the probability, 0 to 1, that it follows what an answer of a memory tells it.
 	Obedience float64
+	// DecidesOnce makes it decide once a task about what it is told, however often it is told.
+	DecidesOnce bool
 	// VariantShare is how often, 0 to 1, it makes a call by its variant where it has one.
 	VariantShare float64
 	Memory       Memory
@@ -75,7 +79,7 @@ func (a *Agent) Run(ctx context.Context, task script.Task, tools Tools) ([]Step,
 		if err != nil {
 			return nil, fmt.Errorf("ask at the start of a task: %w", err)
 		}
-		w.advice = read(text, task)
+		w.advice = read(text, "", task)
 	}
 	w.rest = w.planned()
 	for len(w.rest) > 0 {
@@ -129,12 +133,21 @@ func (a *Agent) chance(task, what string) float64 {
 	return float64(x>>11) / (1 << 53)
 }
 
-// obeys decides about one item and what it says, the same way all through a task.
+// telling names the answer to a question before a call among those of a task; that of its start has no name.
+func (w *work) telling(tool string) string {
+	if w.agent.DecidesOnce {
+		return ""
+	}
+	return "\x00before " + tool
+}
+
+// obeys decides about what an answer says, the same way whenever that answer is looked at.
 func (w *work) obeys(ad Advice) bool {
 	if slices.Contains(w.rejected, ad.Item) {
 		return false
 	}
-	return w.agent.chance(w.task.ID, fmt.Sprintf("obey\x00%s\x00%s\x00%s\x00%s", ad.Edit.Op, ad.Edit.Parameter, ad.Edit.Tool, ad.Tool)) < w.agent.Obedience
+	what := fmt.Sprintf("obey\x00%s\x00%s\x00%s\x00%s%s", ad.Edit.Op, ad.Edit.Parameter, ad.Edit.Tool, ad.Tool, ad.Answer)
+	return w.agent.chance(w.task.ID, what) < w.agent.Obedience
 }
 
 // planned is the plan as advice about whole tasks has it: calls that tasks of this type need beside it, and calls that
@@ -244,7 +257,7 @@ func (w *work) attempt(planned script.Call) (done bool, err error) {
 		if err != nil {
 			return false, fmt.Errorf("ask before a call: %w", err)
 		}
-		told := read(text, w.task)
+		told := read(text, w.telling(habit.Tool), w.task)
 		w.rest = w.replan(w.rest, told)
 		advice = append(told, advice...)
 	}

@@ -17,7 +17,9 @@ type Advice struct {
 	Tool string
 	// TaskType is the type of the tasks it was learnt from, where the answer says it.
 	TaskType string
-	Edit     script.Edit
+	// Answer tells apart the answers of a task that gave it.
+	Answer string
+	Edit   script.Edit
 }
 
 // shown is the part of an answer that the agent reads: the ids and the texts.
@@ -29,8 +31,9 @@ type shown struct {
 	} `json:"items"`
 }
 
-// read understands an answer of the memory: a JSON text as the protocol gives it. What it does not understand it ignores.
-func read(answer string, task script.Task) []Advice {
+// read understands an answer of the memory, which has a name among those of the task: a JSON text as the protocol gives it.
+// What it does not understand it ignores.
+func read(answer, name string, task script.Task) []Advice {
 	var s shown
 	if json.Unmarshal([]byte(answer), &s) != nil {
 		return nil
@@ -39,7 +42,7 @@ func read(answer string, task script.Task) []Advice {
 	for _, item := range s.Items {
 		tool, sentences := about(item.Text, task)
 		for _, e := range understand(sentences, task) {
-			a := Advice{Item: item.ID, Tool: tool, TaskType: item.TaskType, Edit: e}
+			a := Advice{Item: item.ID, Tool: tool, TaskType: item.TaskType, Answer: name, Edit: e}
 			if !slices.ContainsFunc(out, func(b Advice) bool { return b.Tool == a.Tool && same(a.Edit, b.Edit) }) {
 				out = append(out, a)
 			}

@@ -208,6 +208,11 @@ func (t Task) Open() *Session {
 // Calls is how many calls were made.
 func (s *Session) Calls() int { return s.calls }
 
+// DoneRight is how the finished task was done, as edits of the default call of a tool; is says that it was done right.
+func (s *Session) DoneRight() (tool string, edits []script.Edit, is bool) {
+	return s.task.class.tool, s.task.right, s.done && !s.wrong
+}
+
 // Failed are the classes in which the task failed so far, by kind; whether it was repaired or not.
 func (s *Session) Failed() map[string]Kind { return s.failed }
 
