@@ -75,7 +75,7 @@ func Renewed(found, before Judged) Judged {
 			found = WithOpinion(found, o, holding[i])
 		}
 	}
-	if Overruled(before) {
+	if Overruled(before) || Refuted(before) {
 		found.Status, found.StatusReason = before.Status, before.StatusReason
 	}
 	return Supported(found, voices)
@@ -90,4 +90,13 @@ const (
 // Overruled reports an item that is superseded because of another one. That holds as long as the other does.
 func Overruled(j Judged) bool {
 	return j.Status == ItemSuperseded && (strings.HasPrefix(j.StatusReason, ReasonContradicted) || strings.HasPrefix(j.StatusReason, ReasonReplaced))
+}
+
+// ReasonRefuted is why an item is out of service that later tasks have shown to be wrong; how they did follows.
+const ReasonRefuted = "refuted: "
+
+// Refuted reports an item that is out of service because later tasks have shown it to be wrong. That holds until a person
+// says otherwise: what is not shown is not tried.
+func Refuted(j Judged) bool {
+	return j.Status == ItemSuperseded && strings.HasPrefix(j.StatusReason, ReasonRefuted)
 }
