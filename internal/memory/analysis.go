@@ -263,7 +263,8 @@ func (a *analyser) failures() {
 			a.out.Dropped[DropEnvironment]++
 			continue
 		}
-		key := KnownKey(s.Tool, ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType, s.Result)))
+		// Codes have one signature, and are different errors.
+		key := KnownKey(s.Tool, ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType, s.Result))) + "\x00" + codeOf(errorText(s), a.instanceAt(i))
 		if byError[key] == nil {
 			byError[key] = &group{}
 			order = append(order, key)
@@ -377,7 +378,7 @@ func (a *analyser) attempt(i, j int) *Finding {
 	}
 	if len(f.Changes) == 0 {
 		for _, between := range steps[i+1 : j] {
-			if between.Status != events.StatusSuccess || looksFailed(between) || IsRead(between.Tool, commandOf(between)) {
+			if between.Status != events.StatusSuccess || looksFailed(between) || !does(between) {
 				continue
 			}
 			name := between.Tool
@@ -397,6 +398,9 @@ func (a *analyser) attempt(i, j int) *Finding {
 	}
 	return f
 }
+
+// does reports a call that may have made another one work: it changes something, or proves something.
+func does(s Step) bool { return establishes(s.Tool) || !IsRead(s.Tool, commandOf(s)) }
 
 // siblingRepair looks for the call in tasks of the same goal that succeeded.
 func (a *analyser) siblingRepair(s Step) *Finding {
@@ -498,8 +502,10 @@ func (a *analyser) trace(changes []Change, i, j int) {
 	steps := a.task.Steps
 	from := slices.IndexFunc(a.line, func(m moment) bool { return m.eventID == steps[i].EventID })
 	to := slices.IndexFunc(a.line, func(m moment) bool { return m.eventID == steps[j].EventID })
+	said := a.saidAt(j)
 	for k := range changes {
 		c := &changes[k]
+		c.literally(said)
 		if freeText.MatchString(c.Parameter) {
 			continue
 		}
@@ -529,7 +535,7 @@ func (a *analyser) trace(changes []Change, i, j int) {
 				break
 			}
 		}
-		if c.Source == SourceUnknown && c.Kind == ChangeValue && len(c.newValues) > 0 {
+		if c.Source == SourceUnknown && c.Kind == ChangeValue && len(c.newValues) > 0 && !own(c.Parameter, c.now, said) {
 			a.readAgain(c, i, j)
 		}
 	}
@@ -698,7 +704,8 @@ func (a *analyser) explain(f *Finding) {
 		keep = append(keep, parameterNames(*f.Working)...)
 	}
 	text = withoutValues(text, mine)
-	f.Error = quotable(text, slices.DeleteFunc(keep, func(w string) bool { return len(w) < 3 }))
+	f.Error = quotable(text, a.instanceAt(slices.IndexFunc(a.task.Steps, func(x Step) bool { return x.EventID == s.EventID })),
+		slices.DeleteFunc(keep, func(w string) bool { return len(w) < 3 }))
 	f.Total = totalOf(s.Parameters, text)
 	f.Look = a.reader(s, f)
 }
@@ -793,7 +800,7 @@ var (
 
 // quotable makes the text of an error fit to be quoted in a lesson: without boilerplate and values, cleaned of what must
 // not enter an item, and short. It is empty when the text tries to instruct the reader.
-func quotable(text string, keep []string) string {
+func quotable(text string, of instance, keep []string) string {
 	text = strings.TrimSpace(errorPrefix.ReplaceAllString(strings.TrimSpace(text), ""))
 	text = countedErrors.ReplaceAllString(text, "validation error for")
 	lines := make([]string, 0, 4)
@@ -809,7 +816,44 @@ func quotable(text string, keep []string) string {
 	if slices.Contains(found, FoundInstruction) {
 		return ""
 	}
-	return Cut(strings.ReplaceAll(AbstractError(clean, keep...), `"`, "'"), maxQuote)
+	return Cut(strings.ReplaceAll(abstractTold(clean, of, keep), `"`, "'"), maxQuote)
+}
+
+// instanceAt is what the task had said when a step answered: what was said, and the parameters of calls.
+func (a *analyser) instanceAt(step int) instance {
+	var b strings.Builder
+	b.WriteString(string(a.saidAt(step)))
+	for _, s := range a.task.Steps[:min(step+1, len(a.task.Steps))] {
+		b.WriteString(strings.ToLower(string(s.Parameters)) + "\n")
+	}
+	return instance(b.String())
+}
+
+// saidAt is what the goal, the user and earlier results had said when a step was made.
+func (a *analyser) saidAt(step int) instance { return said(a.task, a.userTexts(), step) }
+
+// said is what a task's goal and results before a step said, and messages.
+func said(t Task, messages []string, step int) instance {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s\n%s\n", t.Goal, t.InputSummary, strings.Join(messages, "\n"))
+	for _, s := range t.Steps[:min(max(step, 0), len(t.Steps))] {
+		if s.Status == events.StatusSuccess {
+			b.WriteString(Cut(s.Result, maxInstanceResult) + "\n")
+		}
+	}
+	return instance(strings.ToLower(b.String()))
+}
+
+// maxInstanceResult is how much of each result is looked at, in runes.
+const maxInstanceResult = 20_000
+
+// codeOf names the codes of an error that its signature does not tell apart.
+func codeOf(text string, of instance) string {
+	var out []string
+	for _, at := range toolWords(text, of) {
+		out = append(out, strings.ToLower(text[at[0]:at[1]]))
+	}
+	return strings.Join(out, " ")
 }
 
 // complete judges a finding and writes what it rests on.
@@ -881,7 +925,7 @@ func (a *analyser) evidenceText(f *Finding) string {
 	fmt.Fprintf(&b, "failed %d times, %d of them unchanged; %d other tasks of the same goal\n", f.Repeats, f.Unchanged, f.Siblings)
 	fmt.Fprintf(&b, "%s\n%s\n", f.Goal, a.task.Reason)
 	for _, c := range f.Changes {
-		fmt.Fprintf(&b, "%s: %s %s, not %s\n", c.Parameter, c.SourceTool, c.To, c.From)
+		fmt.Fprintf(&b, "%s: %s %s, not %s %s\n", c.Parameter, c.SourceTool, c.To, c.From, c.Form.standard())
 	}
 	for path, n := range flatten(f.Step.Parameters).lengths {
 		fmt.Fprintf(&b, "%s has %d entries\n", path, n)

@@ -129,7 +129,7 @@ func (a *analyser) failedTask() {
 
 // reason is why the task is said to have failed, where that says more than a word.
 func (a *analyser) reason(f *Finding) string {
-	said := quotable(a.task.Reason, toolNames(a.task))
+	said := quotable(a.task.Reason, "", toolNames(a.task))
 	if len(strings.Fields(said)) < 3 && LanguageOf(said) != LanguageChinese {
 		return ""
 	}

@@ -114,6 +114,9 @@ func kindZH(kind string) string {
 
 func (chinese) change(c memory.Change) string {
 	p := path(c.Parameter)
+	if form := formZH(c); form != "" {
+		return form
+	}
 	out := ""
 	switch c.Kind {
 	case memory.ChangeTotal:
@@ -121,7 +124,7 @@ func (chinese) change(c memory.Change) string {
 	case memory.ChangeRenamed:
 		return "参数名用 " + p + "，不要用 `" + c.FromName + "`"
 	case memory.ChangeType:
-		return p + " 应传" + kindZH(c.To) + "，而不是" + kindZH(c.From)
+		return p + " 应传" + kindZH(c.To) + like("（例如 `", c.Example, "`）") + "，而不是" + kindZH(c.From) + like("（`", c.Counter, "`）")
 	case memory.ChangeFormat:
 		return p + " 应写成 `" + c.To + "`，而不是 `" + c.From + "`"
 	case memory.ChangeClauses:
@@ -168,6 +171,24 @@ func (chinese) change(c memory.Change) string {
 	case memory.SourceUnknown:
 	}
 	return out
+}
+
+// formZH says in which form a value is to be, where that has a name; otherwise nothing.
+func formZH(c memory.Change) string {
+	form, ok := map[memory.Form]string{
+		memory.FormMilliseconds: "毫秒数（数字）", memory.FormSeconds: "秒数（数字）", memory.FormMinutes: "分钟数（数字）", memory.FormHours: "小时数（数字）",
+		memory.FormDays: "天数（数字）", memory.FormMinorUnits: "以分为单位的金额", memory.FormFraction: "0 到 1 之间的小数", memory.FormCurrencyCode: "三位字母货币代码（ISO 4217）",
+		memory.FormCountryCode: "两位字母国家代码（ISO 3166）", memory.FormLanguageCode: "语言代码（BCP 47）", memory.FormClock: "24 小时制的 hh:mm",
+		memory.FormE164: "E.164 格式（+ 加纯数字）", memory.FormKebab: "kebab-case 形式", memory.FormSnake: "snake_case 形式", memory.FormUpper: "大写", memory.FormLower: "小写",
+		memory.FormHash: "以 # 开头的形式", memory.FormNoHash: "不带 # 的形式",
+	}[c.Form]
+	if !ok {
+		return ""
+	}
+	if c.Kind == memory.ChangeType && c.To == "text" {
+		form += "（文本）"
+	}
+	return path(c.Parameter) + " 应写成" + form + like("（例如 `", c.Example, "`）") + like("，而不是 `", c.Counter, "`")
 }
 
 func (chinese) unrepaired(f memory.Finding) []string {

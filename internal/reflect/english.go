@@ -122,6 +122,9 @@ func with(f memory.Finding) string {
 // change says how the working call differs, as what to do.
 func (english) change(c memory.Change) string {
 	p := path(c.Parameter)
+	if form := formEN(c); form != "" {
+		return form
+	}
 	out := ""
 	switch c.Kind {
 	case memory.ChangeTotal:
@@ -129,7 +132,7 @@ func (english) change(c memory.Change) string {
 	case memory.ChangeRenamed:
 		return "name the parameter " + p + ", not `" + c.FromName + "`"
 	case memory.ChangeType:
-		return "pass " + p + " as a " + c.To + ", not as a " + c.From
+		return "pass " + p + " as a " + c.To + like(" (such as `", c.Example, "`)") + ", not as a " + c.From + like(" (`", c.Counter, "`)")
 	case memory.ChangeFormat:
 		return "write " + p + " as `" + c.To + "`, not as `" + c.From + "`"
 	case memory.ChangeClauses:
@@ -176,6 +179,34 @@ func (english) change(c memory.Change) string {
 	case memory.SourceUnknown:
 	}
 	return out
+}
+
+// formEN says in which form a value is to be, where that has a name; otherwise nothing.
+func formEN(c memory.Change) string {
+	form, ok := map[memory.Form]string{
+		memory.FormMilliseconds: "as a number of milliseconds", memory.FormSeconds: "as a number of seconds", memory.FormMinutes: "as a number of minutes",
+		memory.FormHours: "as a number of hours", memory.FormDays: "as a number of days", memory.FormMinorUnits: "in minor units (cents)",
+		memory.FormFraction: "as a fraction between 0 and 1", memory.FormCurrencyCode: "as a three-letter currency code (ISO 4217)",
+		memory.FormCountryCode: "as a two-letter country code (ISO 3166)", memory.FormLanguageCode: "as a language tag (BCP 47)",
+		memory.FormClock: "as hh:mm in 24-hour notation", memory.FormE164: "in E.164 form: + and digits only", memory.FormKebab: "in kebab-case",
+		memory.FormSnake: "in snake_case", memory.FormUpper: "in upper case", memory.FormLower: "in lower case", memory.FormHash: "with a # in front",
+		memory.FormNoHash: "without the # in front",
+	}[c.Form]
+	if !ok {
+		return ""
+	}
+	if c.Kind == memory.ChangeType && c.To == "text" {
+		form += ", as a text"
+	}
+	return "write " + path(c.Parameter) + " " + form + like(", such as `", c.Example, "`") + like(", not as `", c.Counter, "`")
+}
+
+// like puts a value between what goes before and after it, or says nothing without one.
+func like(before, value, after string) string {
+	if value == "" {
+		return ""
+	}
+	return before + value + after
 }
 
 // unrepaired says what to do about a failure of which no repair is known.

@@ -64,7 +64,7 @@ func telling(changes []memory.Change) []memory.Change {
 	keep(func(c memory.Change) bool { return c.Kind == memory.ChangeTotal })
 	keep(func(c memory.Change) bool { return c.Related })
 	keep(func(c memory.Change) bool {
-		return c.Kind == memory.ChangeRenamed || c.Kind == memory.ChangeType || c.Kind == memory.ChangeFormat || c.Kind == memory.ChangeClauses
+		return c.Kind == memory.ChangeRenamed || c.Kind == memory.ChangeType || c.Kind == memory.ChangeFormat || c.Kind == memory.ChangeClauses || c.Form != ""
 	})
 	keep(func(c memory.Change) bool {
 		return c.Kind != memory.ChangeValue || c.Source != memory.SourceUnknown || !memory.Particular(c.From) && !memory.Particular(c.To)
@@ -82,7 +82,7 @@ func ahead(f memory.Finding) bool {
 	}
 	named := telling(f.Changes)
 	return len(named) > 0 && !slices.ContainsFunc(named, func(c memory.Change) bool {
-		return c.Kind == memory.ChangeValue || c.Kind == memory.ChangeCount || c.Source == memory.SourceError
+		return c.Kind == memory.ChangeValue && c.Form == "" || c.Kind == memory.ChangeCount || c.Source == memory.SourceError
 	})
 }
 
