@@ -78,8 +78,11 @@ type Finding struct {
 	Uneven  []string
 	// Left and Extra are tools that successful siblings called and this task did not, and the other way round.
 	Left, Extra []string
-	// Siblings counts the tasks that were compared with.
-	Siblings int
+	// Siblings counts the tasks that were compared with, and Peers says how many of them are of other goals: then the finding
+	// rests on tasks of the same type alone.
+	Siblings, Peers int
+	// Tried are tools that were called after the first failure, and Varied parameters that were changed, without success.
+	Tried, Varied []string
 	// Total are numbers that must add up to what the error names.
 	Total string
 	// Goal is the abstracted goal of the task, cut, and Reason why the task is said to have failed.
@@ -133,6 +136,8 @@ type Analysis struct {
 type AnalysisOptions struct {
 	// Known holds "tool\x00signature" of errors that are remembered already.
 	Known map[string]bool
+	// Peers are tasks of the same type that succeeded, to compare with what siblings do not explain.
+	Peers []Peer
 	// MinImportance is the threshold under which nothing is kept; 0 means [DefaultMinImportance].
 	MinImportance float64
 }
@@ -163,6 +168,7 @@ func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOption
 			a.finished = e.ID
 		}
 	}
+	a.peers = peersOf(task, opts.Peers)
 	a.out.Language = LanguageOf(append([]string{task.Goal}, a.userTexts()...)...)
 	a.failures()
 	a.corrections()
@@ -234,6 +240,7 @@ type analyser struct {
 	line                    []moment
 	succeeded, failedBefore []Task
 	out                     Analysis
+	peers                   []Peer
 	toolError               bool
 	finished                string // the event that ended the task
 }
@@ -294,6 +301,9 @@ func (a *analyser) failure(at []int) {
 	if repair == nil {
 		repair = a.siblingRepair(s)
 	}
+	if repair == nil && failed(a.task) {
+		repair = a.peerRepair(last)
+	}
 	if repair != nil {
 		f = *repair
 	}
@@ -313,11 +323,32 @@ func (a *analyser) failure(at []int) {
 		}
 	}
 	f.Evidence = append(f.Evidence, steps[at[0]].EventID)
+	if f.Kind == FindingUnrepaired {
+		a.tried(&f, at)
+	}
 	if f.Kind == FindingUnrepaired && f.Unchanged > 0 {
 		f.Kind = FindingRepeated
 	}
 	a.explain(&f)
 	a.out.Findings = append(a.out.Findings, f)
+}
+
+// tried notes what was done between failing calls.
+func (a *analyser) tried(f *Finding, at []int) {
+	steps := a.task.Steps
+	for _, s := range steps[at[0]+1 : at[len(at)-1]+1] {
+		if s.Tool != f.Step.Tool && s.Status == events.StatusSuccess && !isThought(s.Tool) && !slices.Contains(f.Tried, s.Tool) && len(f.Tried) < maxNamed {
+			f.Tried = append(f.Tried, s.Tool)
+			f.Evidence = append(f.Evidence, s.EventID)
+		}
+	}
+	for n, i := range at[1:] {
+		for _, c := range differences(steps[at[n]].Parameters, steps[i].Parameters, "") {
+			if p := TopParameter(c.Parameter); !slices.Contains(f.Varied, p) && len(f.Varied) < maxNamed {
+				f.Varied = append(f.Varied, p)
+			}
+		}
+	}
 }
 
 // askedForLess reports changes that could make a call finish in time.
@@ -653,13 +684,18 @@ func TopParameters(parameters json.RawMessage) []string {
 	f := flatten(parameters)
 	var out []string
 	for _, p := range f.paths() {
-		head, _, _ := strings.Cut(p, ".")
-		head = strings.TrimSuffix(head, "[]")
+		head := TopParameter(p)
 		if !slices.Contains(out, head) {
 			out = append(out, head)
 		}
 	}
 	return out
+}
+
+// TopParameter is the member of a call's parameters that a path begins with.
+func TopParameter(path string) string {
+	head, _, _ := strings.Cut(path, ".")
+	return strings.TrimSuffix(head, "[]")
 }
 
 var (
@@ -872,15 +908,27 @@ func (a *analyser) complete(f *Finding) {
 	})
 	f.CauseClass = causeOf(f)
 	a.judge(f)
+	if f.Peers > 0 {
+		f.ImportanceReasons, f.ConfidenceReasons = ofKind(f.ImportanceReasons), ofKind(f.ConfidenceReasons)
+	}
 	f.EvidenceText = a.evidenceText(f)
 	f.Vocabulary = a.vocabulary(f)
+}
+
+// ofKind puts right what reasons say of tasks that share the type and not the goal.
+func ofKind(reasons []string) []string {
+	out := slices.Clone(reasons)
+	for i := range out {
+		out[i] = strings.NewReplacer("of the same goal", "of the same type", "of the goal", "of the type").Replace(out[i])
+	}
+	return out
 }
 
 func causeOf(f *Finding) CauseClass {
 	switch {
 	case f.Instead != "" || f.Kind == FindingDiverged && (len(f.Left) > 0 || len(f.Extra) > 0):
 		return CauseTool
-	case len(f.Before) > 0:
+	case len(f.Before) > 0 && len(f.Changes) == 0:
 		return CauseOrder
 	case slices.ContainsFunc(f.Changes, func(c Change) bool { return c.Source == SourceTool || c.Source == SourceUser }) &&
 		!slices.ContainsFunc(f.Changes, func(c Change) bool { return c.Kind != ChangeValue }):
@@ -922,7 +970,7 @@ func (a *analyser) evidenceText(f *Finding) string {
 		}
 	}
 	fmt.Fprintf(&b, "%s\n%s\n", a.task.TaskType, a.task.Goal)
-	fmt.Fprintf(&b, "failed %d times, %d of them unchanged; %d other tasks of the same goal\n", f.Repeats, f.Unchanged, f.Siblings)
+	fmt.Fprintf(&b, "failed %d times, %d of them unchanged; %d other tasks of the same goal or type\n", f.Repeats, f.Unchanged, f.Siblings)
 	fmt.Fprintf(&b, "%s\n%s\n", f.Goal, a.task.Reason)
 	for _, c := range f.Changes {
 		fmt.Fprintf(&b, "%s: %s %s, not %s %s\n", c.Parameter, c.SourceTool, c.To, c.From, c.Form.standard())
@@ -949,7 +997,11 @@ func writeStep(b *strings.Builder, s Step) {
 func (a *analyser) compared(f *Finding) []Task {
 	switch f.Kind {
 	case FindingDiverged, FindingRepaired:
-		return a.succeeded
+		out := slices.Clone(a.succeeded)
+		for _, p := range a.peers {
+			out = append(out, p.Task)
+		}
+		return out
 	case FindingDecisive:
 		return a.failedBefore
 	default:

@@ -69,6 +69,10 @@ func (a *analyser) failedTask() {
 		if a.toolError || !wrote {
 			return // What failed visibly is looked at already, and of reading alone nothing can be said.
 		}
+		if f := a.peerDifference(); f != nil {
+			a.out.Findings = append(a.out.Findings, *f)
+			return
+		}
 		f := Finding{Kind: FindingLastWrite, Step: s, Trust: TrustAgentInferred, Evidence: []string{s.EventID}}
 		f.Look = a.reader(s, &f)
 		f.Reason = a.reason(&f)

@@ -93,3 +93,142 @@ func TestLessonOfAVerification(t *testing.T) {
 		t.Errorf("reading is taken for a repair: %+v", a.Findings)
 	}
 }
+
+// peer is a task of another goal as others are compared with it.
+func peer(s *script) memory.Peer {
+	return memory.Peer{Task: memory.BuildTask(s.evs, true), Said: memory.UserMessages(s.evs)}
+}
+
+// complains lets the user say why a task failed.
+func (s *script) complains(reason string) *script {
+	return s.user(reason).add(events.KindTaskFinished, events.TaskFinished{Status: events.StatusFailure, ConfirmedBy: events.ConfirmedByUser, Reason: reason})
+}
+
+// TestPeersShowTheRepair: a call that failed and was never repaired is explained by tasks of its type that made it work.
+func TestPeersShowTheRepair(t *testing.T) {
+	t.Parallel()
+	bill := func(id, goal, parameters string) *script {
+		return newScript(id, "goal-"+id, goal).ok("get_invoice", `{"invoice":"`+id+`"}`, `{"open":true}`).ok("create_invoice", parameters, "ok").end(events.StatusSuccess)
+	}
+	failed := func(goal string) *script {
+		return newScript("bad", "goal-bad", goal).ok("get_invoice", `{"invoice":"bad"}`, `{"open":true}`).
+			fail("create_invoice", `{"customer":"Mara","amount":46.25,"terms":"net_30"}`, "IV-12: incomplete").end(events.StatusFailure)
+	}
+	taxed := bill("p1", "Bill Aiko for 30.20", `{"customer":"Aiko","amount":30.2,"terms":"net_30","tax_mode":"exclusive"}`)
+	taxedToo := bill("p2", "给王强开一张 12 元的发票", `{"customer":"王强","amount":12,"terms":"net_30","tax_mode":"exclusive"}`)
+	untaxed := bill("p3", "Bill Ole for 8", `{"customer":"Ole","amount":8,"terms":"net_30"}`)
+	payroll := func(id string, lock bool, status events.Status) *script {
+		s := newScript(id, "goal-"+id, "Run the payroll of period "+id)
+		if lock {
+			s.ok("lock_payroll_period", `{"period":"`+id+`"}`, "locked")
+		}
+		if status == events.StatusFailure {
+			return s.fail("run_payroll", `{"period":"`+id+`","currency":"local"}`, "PR-05").end(status)
+		}
+		return s.ok("run_payroll", `{"period":"`+id+`","currency":"local"}`, "ok").end(status)
+	}
+	elevated := newScript("p1", "goal-p1", "Delete the account of Ole").ok("elevate_session", `{"account":"Ole"}`, `{"elevation":"EL-90x"}`).
+		ok("delete_account", `{"account":"Ole","data":"keep","elevation":"EL-90x"}`, "ok").end(events.StatusSuccess)
+	for name, c := range map[string]struct {
+		task      *script
+		peers     []*script
+		says, not string
+	}{
+		"no peer":               {failed("Bill Mara for 46.25"), nil, "Before calling `create_invoice`, find out what it needs, or ask the user: \"IV-12: incomplete\"; no repair is known.", "did so"},
+		"no peer, Chinese":      {failed("给Mara开一张 46.25 元的发票"), nil, "目前没有已知的解决办法", "这样做"},
+		"added":                 {failed("Bill Mara for 46.25"), []*script{taxed}, "When calling `create_invoice`, add `tax_mode` (`exclusive` worked); otherwise it answers \"IV-12: incomplete\". Another task of this type did so", "Aiko"},
+		"added, two peers":      {failed("Bill Mara for 46.25"), []*script{taxed, taxedToo}, "2 other tasks of this type did so", "no repair"},
+		"added, Chinese":        {failed("给Mara开一张 46.25 元的发票"), []*script{taxed}, "调用 `create_invoice` 时，加上参数 `tax_mode`（`exclusive` 有效）；否则它会返回“IV-12: incomplete”。同类任务中有 1 个这样做", "Aiko"},
+		"contrary":              {failed("Bill Mara for 46.25"), []*script{taxed, untaxed}, "no repair is known", "tax_mode"},
+		"first":                 {payroll("2024", false, events.StatusFailure), []*script{payroll("2031", true, events.StatusSuccess)}, "When calling `run_payroll`, call `lock_payroll_period` first; otherwise it answers \"PR-05\"", "2031"},
+		"first, and it is none": {payroll("2024", true, events.StatusFailure), []*script{payroll("2031", true, events.StatusSuccess)}, "no repair is known", "did so"},
+		"from a result": {
+			newScript("bad", "g", "Delete the account of Mara").ok("get_account", `{"account":"Mara"}`, "active").fail("delete_account", `{"account":"Mara","data":"keep"}`, "AD-403").end(events.StatusFailure),
+			[]*script{elevated}, "When calling `delete_account`, add `elevation` (take it from the result of `elevate_session`); otherwise it answers \"AD-403\"", "EL-90x",
+		},
+		"limit": {
+			newScript("bad", "g", "Book a table in Porto").fail("book_table", `{"city":"Porto","party":12}`, "cannot seat the party (code 8)").end(events.StatusFailure),
+			[]*script{newScript("p1", "g1", "A table in Oslo").ok("book_table", `{"city":"Oslo","party":8}`, "ok").end(events.StatusSuccess)}, "set `party` to `8` rather than `12`", "Oslo",
+		},
+		"tried": {
+			newScript("bad", "g", "Delete the account of Mara").fail("delete_account", `{"account":"Mara","data":"keep"}`, "AD-403").ok("lock_account", `{"account":"Mara"}`, "ok").
+				fail("delete_account", `{"account":"Mara","data":"drop"}`, "AD-403").end(events.StatusFailure),
+			nil, "no repair is known, and another `data` or calling `lock_account` first did not help.", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := memory.AnalysisOptions{}
+			for _, p := range c.peers {
+				opts.Peers = append(opts.Peers, peer(p))
+			}
+			if lesson := lessonOf(t, c.task, opts); !strings.Contains(lesson, c.says) || c.not != "" && strings.Contains(lesson, c.not) {
+				t.Errorf("%q should say %q and not %q", lesson, c.says, c.not)
+			}
+		})
+	}
+}
+
+// TestPeersShowTheDifference: a task in which every call worked and that failed is explained by what all tasks of its type
+// that succeeded did otherwise.
+func TestPeersShowTheDifference(t *testing.T) {
+	t.Parallel()
+	book := func(id, goal, ledger string) *script {
+		return newScript(id, "goal-"+id, goal).ok("get_invoice", `{"invoice":"x"}`, "{}").ok("book_expense", `{"purpose":"`+id+`","amount":12.5,"ledger":"`+ledger+`","vat":"full"}`, "ok")
+	}
+	move := func(id string, commit bool) *script {
+		s := newScript(id, "goal-"+id, "Move 41 desk lamps to "+id).ok("transfer_stock", `{"product":"desk lamp","quantity":41}`, "ok")
+		if commit {
+			s.ok("commit_transfer", `{"product":"desk lamp"}`, "ok")
+		}
+		return s
+	}
+	refund := func(id string, voucher bool) *script {
+		s := newScript(id, "goal-"+id, "Refund the shipping of order "+id).ok("refund_shipping", `{"order_id":"`+id+`","basis":"late"}`, "ok")
+		if voucher {
+			s.ok("send_voucher", `{"order_id":"`+id+`"}`, "ok")
+		}
+		return s
+	}
+	done := func(s *script) *script { return s.end(events.StatusSuccess) }
+	for name, c := range map[string]struct {
+		task      *script
+		peers     []*script
+		says, not string
+	}{
+		"nothing known": {book("hiring", "Book 12.50 for hiring", "general").complains("the expense is in the wrong ledger"), nil, "check each parameter", "did so"},
+		"value": {
+			book("hiring", "Book 12.50 for hiring", "general").complains("the expense is in the wrong ledger"), []*script{done(book("offsite", "The offsite cost 12.50", "project"))},
+			"when calling `book_expense`, set `ledger` to `project` rather than `general`; a task of this type succeeded so and this one failed: \"the expense is in the wrong ledger\".", "offsite",
+		},
+		"value, Chinese": {
+			book("hiring", "把招聘的费用 12.50 入账", "general").complains("费用记错了账本"), []*script{done(book("offsite", "The offsite cost 12.50", "project"))},
+			"调用 `book_expense` 时`ledger` 设为 `project`，而不是 `general`：同类任务中有 1 个任务这样做而成功，此任务失败了：“费用记错了账本”。", "offsite",
+		},
+		"contrary": {
+			book("hiring", "Book 12.50 for hiring", "general").complains("it was late and expensive"), []*script{done(book("offsite", "The offsite cost 12.50", "project")), done(book("lunch", "Lunch was 12.50", "general"))},
+			"check each parameter", "project",
+		},
+		"of the goal": {
+			book("hiring", "Book 12.50 for hiring in the general ledger", "general").complains("it was late and expensive"),
+			[]*script{done(book("offsite", "Book the offsite in the project ledger", "project"))}, "check each parameter", "set `ledger`",
+		},
+		"left out":          {move("Porto", false).complains("nothing arrived in the other warehouse"), []*script{done(move("Oslo", true))}, "also call `commit_transfer` (with `product`); a task of this type succeeded so and this one failed: \"nothing arrived", "Oslo"},
+		"left out, Chinese": {newScript("x", "g", "把 41 件台灯调拨到上海").ok("transfer_stock", `{"product":"台灯","quantity":41}`, "ok").complains("另一仓库没有收到货"), []*script{done(move("Oslo", true))}, "还要调用 `commit_transfer`", "Oslo"},
+		"too much":          {refund("W1", true).complains("the customer was paid twice"), []*script{done(refund("W2", false))}, "do not call `send_voucher`", "W2"},
+		"something else": {
+			refund("W1", true).complains("the customer was paid twice"), []*script{done(refund("W2", false).ok("close_ticket", `{"ticket":"T9"}`, "ok"))}, "check each parameter", "send_voucher` (",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := memory.AnalysisOptions{}
+			for _, p := range c.peers {
+				opts.Peers = append(opts.Peers, peer(p))
+			}
+			if lesson := lessonOf(t, c.task, opts); !strings.Contains(lesson, c.says) || c.not != "" && strings.Contains(lesson, c.not) {
+				t.Errorf("%q should say %q and not %q", lesson, c.says, c.not)
+			}
+		})
+	}
+}
