@@ -22,6 +22,7 @@ type reading struct {
 	*Reflector
 	bases    map[memory.TaskKey]memory.Basis
 	siblings map[memory.TaskKey]memory.Task
+	said     map[memory.TaskKey][]string // by siblings' users
 	known    map[[3]string][]memory.Snapshot
 	standing map[memory.TaskKey]standing
 }
@@ -34,7 +35,7 @@ type standing struct {
 
 func (r *Reflector) reading() *reading {
 	return &reading{
-		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
+		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, said: map[memory.TaskKey][]string{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
 	}
 }
 
@@ -112,6 +113,24 @@ func (b *reading) siblingsOf(ctx context.Context, basis memory.Basis) ([]memory.
 	return out, nil
 }
 
+// peersOf gives the peers of a basis with their steps.
+func (b *reading) peersOf(ctx context.Context, basis memory.Basis) ([]memory.Peer, error) {
+	keys := make([]memory.TaskKey, len(basis.Peers))
+	for i, p := range basis.Peers {
+		keys[i] = p.Key
+	}
+	if err := b.readSiblings(ctx, keys); err != nil {
+		return nil, err
+	}
+	out := make([]memory.Peer, 0, len(keys))
+	for _, key := range keys {
+		if t, is := b.siblings[key]; is {
+			out = append(out, memory.Peer{Task: t, Said: b.said[key]})
+		}
+	}
+	return out, nil
+}
+
 // readSiblings reads tasks that were not read yet.
 func (b *reading) readSiblings(ctx context.Context, keys []memory.TaskKey) error {
 	var missing []memory.TaskKey
@@ -132,7 +151,7 @@ func (b *reading) readSiblings(ctx context.Context, keys []memory.TaskKey) error
 		}
 		for _, key := range chunk {
 			if evs := memory.Envelopes(stored[key]); len(evs) > 0 { // else it was erased
-				b.siblings[key] = memory.BuildTask(evs, true)
+				b.siblings[key], b.said[key] = memory.BuildTask(evs, true), memory.UserMessages(evs)
 			}
 		}
 		missing = missing[len(chunk):]
@@ -205,7 +224,7 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 	var siblings []memory.TaskKey
 	for _, t := range tasks {
 		keys = append(keys, taskKey(t))
-		for _, s := range b.bases[taskKey(t)].Siblings {
+		for _, s := range slices.Concat(b.bases[taskKey(t)].Siblings, b.bases[taskKey(t)].Peers) {
 			siblings = append(siblings, s.Key)
 		}
 	}

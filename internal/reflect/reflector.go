@@ -254,7 +254,11 @@ func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event
 	if err != nil {
 		return Plan{}, err
 	}
-	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: basis.Known, MinImportance: b.opts.MinImportance})
+	peers, err := b.peersOf(ctx, basis)
+	if err != nil {
+		return Plan{}, err
+	}
+	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: basis.Known, Peers: peers, MinImportance: b.opts.MinImportance})
 	p := Plan{
 		Namespace: task.Namespace, TaskID: task.TaskID, Revision: revision, Closed: closed, ReflectedBy: criticEvidence, Dropped: a.Dropped,
 		Snapshots: []memory.Snapshot{}, Memories: []memory.Memory{}, Basis: basis.Hash(), unchanged: map[string]bool{},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -14,7 +15,7 @@ import (
 )
 
 const (
-	outlineColumns = `namespace, task_id, goal_id, task_type, revision, finished, status, certainty, started_at, failed_tools, failed_signatures, failed_at`
+	outlineColumns = `namespace, task_id, goal_id, task_type, revision, finished, status, certainty, started_at, tools, failed_tools, failed_signatures, failed_at`
 	// tasksPerGoal is how many tasks of a goal are looked at, the latest.
 	tasksPerGoal = 5000
 	// errorsPerQuery bounds the length of a statement, as a signature has up to 300 bytes.
@@ -26,7 +27,7 @@ func scanOutline(rows driver.Rows) (memory.TaskOutline, error) {
 	var status, certainty string
 	var tools, signatures []string
 	var at []time.Time
-	err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.GoalID, &t.TaskType, &t.Revision, &t.Finished, &status, &certainty, &t.StartedAt, &tools, &signatures, &at)
+	err := rows.Scan(&t.Key.Namespace, &t.Key.TaskID, &t.GoalID, &t.TaskType, &t.Revision, &t.Finished, &status, &certainty, &t.StartedAt, &t.Tools, &tools, &signatures, &at)
 	if err != nil {
 		return t, err //nolint:wrapcheck // The query says what was read.
 	}
@@ -100,6 +101,50 @@ func (c *ClickHouse) FirstSightings(ctx context.Context, keys []memory.ErrorKey,
 				return nil, err
 			}
 		}
+	}
+	return out, nil
+}
+
+// nearPerQuery bounds how many questions one statement asks.
+const nearPerQuery = 40
+
+// NearTasks returns for each question the tasks next to it by their start, at most so many on each side, the earliest first
+// and without the task itself. Rows of former states of tasks are among them.
+func (c *ClickHouse) NearTasks(ctx context.Context, questions []memory.NearTask, each int) ([][]memory.TaskSighting, error) {
+	out := make([][]memory.TaskSighting, len(questions))
+	const of = `namespace = ? AND task_type = ? AND tool = ? AND status = ?`
+	side := func(n int, compare, direction string) string {
+		return fmt.Sprintf(`SELECT * FROM (SELECT toUInt32(%d) AS question, started_at, task_id FROM task_calls
+			WHERE %s AND started_at %s= fromUnixTimestamp64Milli(?, 'UTC') AND (started_at, task_id) %s (fromUnixTimestamp64Milli(?, 'UTC'), ?)
+			ORDER BY started_at %s, task_id %s LIMIT 1 BY started_at, task_id LIMIT %d)`, n, of, compare, compare, direction, direction, each)
+	}
+	for from := 0; from < len(questions); from += nearPerQuery {
+		var parts []string
+		var args []any
+		for n := from; n < min(from+nearPerQuery, len(questions)); n++ {
+			q := questions[n]
+			at := q.At.UnixMilli()
+			parts = append(parts, side(n, "<", "DESC"), side(n, ">", "ASC"))
+			for range 2 {
+				args = append(args, q.Namespace, q.TaskType, q.Tool, string(q.Status), at, at, q.TaskID)
+			}
+		}
+		err := c.query(ctx, "find tasks that called a tool", strings.Join(parts, " UNION ALL "), args, func(rows driver.Rows) error {
+			var n uint32
+			var s memory.TaskSighting
+			if err := rows.Scan(&n, &s.At, &s.TaskID); err != nil {
+				return err
+			}
+			s.At = s.At.UTC()
+			out[n] = append(out[n], s)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, found := range out {
+		slices.SortFunc(found, memory.TaskSighting.Compare)
 	}
 	return out, nil
 }
