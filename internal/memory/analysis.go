@@ -150,7 +150,7 @@ func KnownKey(tool, signature string) string { return tool + "\x00" + signature 
 //
 // Calls by a user are messages and never decisions. Faults of the environment are no lessons.
 func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOptions) Analysis {
-	a := analyser{task: task, opts: opts, line: timeline(task, evs), out: Analysis{Dropped: map[string]int{}}}
+	a := analyser{task: task, opts: opts, line: timeline(task, evs), said: map[int]instance{}, out: Analysis{Dropped: map[string]int{}}}
 	a.opts.MinImportance = cmp.Or(opts.MinImportance, DefaultMinImportance)
 	for _, s := range siblings {
 		if s.TaskID == task.TaskID || task.GoalID == "" || s.GoalID != task.GoalID || s.Namespace != task.Namespace {
@@ -168,7 +168,7 @@ func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOption
 			a.finished = e.ID
 		}
 	}
-	a.peers = peersOf(task, opts.Peers)
+	a.peers, a.plain = peersOf(task, opts.Peers), plain(task, a.line)
 	a.out.Language = LanguageOf(append([]string{task.Goal}, a.userTexts()...)...)
 	a.failures()
 	a.corrections()
@@ -241,13 +241,18 @@ type analyser struct {
 	succeeded, failedBefore []Task
 	out                     Analysis
 	peers                   []Peer
+	plain                   bool
+	said                    map[int]instance // by the step before which it was said
 	toolError               bool
 	finished                string // the event that ended the task
 }
 
-func (a *analyser) userTexts() []string {
+func (a *analyser) userTexts() []string { return userTexts(a.line) }
+
+// userTexts are what users said, in order.
+func userTexts(line []moment) []string {
 	var out []string
-	for _, m := range a.line {
+	for _, m := range line {
 		if m.step == -1 && m.message.Role == events.RoleUser {
 			out = append(out, m.message.Content)
 		}
@@ -866,7 +871,12 @@ func (a *analyser) instanceAt(step int) instance {
 }
 
 // saidAt is what the goal, the user and earlier results had said when a step was made.
-func (a *analyser) saidAt(step int) instance { return said(a.task, a.userTexts(), step) }
+func (a *analyser) saidAt(step int) instance {
+	if _, is := a.said[step]; !is {
+		a.said[step] = said(a.task, a.userTexts(), step)
+	}
+	return a.said[step]
+}
 
 // said is what a task's goal and results before a step said, and messages.
 func said(t Task, messages []string, step int) instance {
@@ -881,7 +891,7 @@ func said(t Task, messages []string, step int) instance {
 }
 
 // maxInstanceResult is how much of each result is looked at, in runes.
-const maxInstanceResult = 20_000
+const maxInstanceResult = 8000
 
 // codeOf names the codes of an error that its signature does not tell apart.
 func codeOf(text string, of instance) string {

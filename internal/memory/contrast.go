@@ -12,18 +12,65 @@ import (
 // that only what does not depend on the instance can be compared: which calls were made, and values that are the tool's own.
 type Peer struct {
 	Task Task
-	Said []string
+	said []string
+	// plain is true when the goal alone said what was to be done, and few calls did it; see [plain].
+	plain bool
 }
 
-// UserMessages are what users said in a task, in order.
-func UserMessages(evs []events.Event) []string {
-	var out []string
-	for _, e := range distinctInOrder(evs) {
-		if m, err := events.DecodeData[events.Message](e); e.Kind == events.KindMessage && err == nil && m.Role == events.RoleUser && !callByUser.MatchString(m.Content) {
-			out = append(out, m.Content)
+// NewPeer makes a peer of a task and its events.
+func NewPeer(t Task, evs []events.Event) Peer {
+	line := timeline(t, evs)
+	return Peer{Task: t, said: userTexts(line), plain: plain(t, line)}
+}
+
+// maxPlainCalls is how many calls that change something a plain task has at most.
+const maxPlainCalls = 4
+
+// plain reports a task of which the goal alone said what was to be done, and that did it in few calls, each of a tool of its
+// own. Which calls two such tasks of a type have may be compared: where the user went on asking, or much was done, another
+// call may just be another wish.
+func plain(t Task, line []moment) bool {
+	calls := acts(t)
+	if len(calls) == 0 {
+		calls = []int{len(t.Steps) - 1}
+	}
+	if len(calls) > maxPlainCalls {
+		return false
+	}
+	for n, i := range calls {
+		if i >= 0 && slices.ContainsFunc(calls[:n], func(j int) bool { return t.Steps[j].Tool == t.Steps[i].Tool }) {
+			return false
 		}
 	}
-	return out
+	asked, began := 0, false
+	for _, m := range line {
+		if m.step >= 0 && m.step == calls[len(calls)-1] {
+			break
+		}
+		began = began || m.step >= 0
+		if m.step == -1 && m.message.Role == events.RoleUser {
+			asked++
+			if began || asked > 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// shares reports that two calls have a value in common, and so may be about the same.
+func shares(a, b Step) bool {
+	x, y := flatten(a.Parameters), flatten(b.Parameters)
+	for _, leaves := range x.leaves {
+		for _, l := range leaves {
+			for _, others := range y.leaves {
+				if (l.kind == "text" || l.kind == "number") && l.value != "" && slices.Contains(others, l) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // peersOf leaves of the peers those to compare a task with.
@@ -56,7 +103,11 @@ func (a *analyser) peerRepair(i int) *Finding {
 		if j < 0 {
 			continue
 		}
-		c.meet(a.otherwise(s, i, p, j), callsBefore(p.Task, j, a.task.Steps[:i]), p.Task, j)
+		var before []string
+		if a.plain && p.plain {
+			before = callsBefore(p.Task, j, a.task.Steps[:i])
+		}
+		c.meet(a.otherwise(s, i, p, j), before, p.Task, j)
 	}
 	if len(c.changes) == 0 && len(c.before) == 0 {
 		return nil
@@ -106,7 +157,7 @@ func literal(s string) bool { return s != "" && !strings.HasPrefix(s, "<") }
 func (a *analyser) otherwise(s Step, i int, p Peer, j int) []Change {
 	w := p.Task.Steps[j]
 	mine := a.saidAt(i)
-	both := mine + said(p.Task, p.Said, j)
+	both := mine + said(p.Task, p.said, j)
 	changes := differences(s.Parameters, w.Parameters, errorText(s))
 	out := make([]Change, 0, len(changes))
 	for _, c := range changes {
@@ -148,11 +199,12 @@ func (a *analyser) otherwise(s Step, i int, p Peer, j int) []Change {
 // heldBefore reports that the goal or the user named a value: then it is no result of a tool.
 func (a *analyser) heldBefore(value string, i int) bool { return a.saidAt(i).has(value) }
 
-// callsBefore names the calls that a peer made before one and that may have made it work, and this task did not make.
+// callsBefore names the calls that a peer made before one, about the same, and that may have made it work, and this task
+// did not make.
 func callsBefore(p Task, j int, mine []Step) []string {
 	var out []string
 	for _, s := range p.Steps[:j] {
-		if s.Status != events.StatusSuccess || s.Tool == p.Steps[j].Tool || looksFailed(s) || !does(s) || isThought(s.Tool) || isHandOver(s.Tool) || slices.Contains(out, s.Tool) || len(out) == maxNamed {
+		if s.Status != events.StatusSuccess || s.Tool == p.Steps[j].Tool || looksFailed(s) || !does(s) || isThought(s.Tool) || isHandOver(s.Tool) || slices.Contains(out, s.Tool) || len(out) == maxNamed || !shares(s, p.Steps[j]) {
 			continue
 		}
 		if !slices.ContainsFunc(mine, func(m Step) bool { return m.Tool == s.Tool && m.Status == events.StatusSuccess }) {
@@ -174,6 +226,9 @@ func lastIndex(steps []Step, is func(Step) bool) int {
 // peerDifference looks for what peers did otherwise than a task in which every call worked and that failed. Peers that did
 // the same changes are compared, but for one tool; what one of them did as this task is no difference.
 func (a *analyser) peerDifference() *Finding {
+	if !a.plain {
+		return nil
+	}
 	mine := acts(a.task)
 	var best *Finding
 	for _, i := range slices.Backward(mine) {
@@ -194,7 +249,7 @@ func (a *analyser) differenceAt(i int, mine []int) *Finding {
 	for _, p := range a.peers {
 		theirs := acts(p.Task)
 		j := lastIndex(p.Task.Steps, func(w Step) bool { return w.Tool == m.Tool && w.Status == events.StatusSuccess && !looksFailed(w) })
-		if j < 0 {
+		if j < 0 || !p.plain {
 			continue
 		}
 		left, extra := without(p.Task, theirs, a.task, mine), without(a.task, mine, p.Task, theirs)
@@ -211,9 +266,17 @@ func (a *analyser) differenceAt(i int, mine []int) *Finding {
 		}
 		for _, at := range theirs {
 			if s := p.Task.Steps[at]; slices.Contains(left, s.Tool) {
+				if !shares(s, p.Task.Steps[j]) {
+					c.left = nil // It is about something else.
+				}
 				c.extraEvidence = append(c.extraEvidence, s.EventID)
 				c.leftWorking = &s
 			}
+		}
+	}
+	for _, at := range mine {
+		if s := a.task.Steps[at]; slices.Contains(c.extra, s.Tool) && !shares(s, m) {
+			c.extra = nil
 		}
 	}
 	// Which of a call's parameters are left out is its own business as long as it works.

@@ -247,8 +247,14 @@ func own(path string, l leaf, said instance) bool {
 
 // hasNumber reports that a number was said, however it was written.
 func (i instance) hasNumber(value string) bool {
-	want, err := strconv.ParseFloat(strings.ReplaceAll(value, ",", ""), 64)
-	return err == nil && slices.ContainsFunc(numberInText.FindAllString(string(i), -1), func(s string) bool {
+	value = strings.ReplaceAll(value, ",", "")
+	want, err := strconv.ParseFloat(value, 64)
+	whole, _, _ := strings.Cut(strings.TrimPrefix(value, "-"), ".")
+	// Most numbers were not said, which is found out faster so.
+	if err != nil || !strings.Contains(string(i), whole) && (len(whole) < 4 || !strings.Contains(string(i), whole[:len(whole)-3]+",")) {
+		return false
+	}
+	return slices.ContainsFunc(numberInText.FindAllString(string(i), -1), func(s string) bool {
 		n, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimRight(s, ","), ",", ""), 64)
 		return err == nil && n == want
 	})

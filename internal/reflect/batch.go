@@ -22,7 +22,7 @@ type reading struct {
 	*Reflector
 	bases    map[memory.TaskKey]memory.Basis
 	siblings map[memory.TaskKey]memory.Task
-	said     map[memory.TaskKey][]string // by siblings' users
+	peers    map[memory.TaskKey]memory.Peer
 	known    map[[3]string][]memory.Snapshot
 	standing map[memory.TaskKey]standing
 }
@@ -35,7 +35,7 @@ type standing struct {
 
 func (r *Reflector) reading() *reading {
 	return &reading{
-		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, said: map[memory.TaskKey][]string{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
+		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, peers: map[memory.TaskKey]memory.Peer{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
 	}
 }
 
@@ -124,8 +124,8 @@ func (b *reading) peersOf(ctx context.Context, basis memory.Basis) ([]memory.Pee
 	}
 	out := make([]memory.Peer, 0, len(keys))
 	for _, key := range keys {
-		if t, is := b.siblings[key]; is {
-			out = append(out, memory.Peer{Task: t, Said: b.said[key]})
+		if p, is := b.peers[key]; is {
+			out = append(out, p)
 		}
 	}
 	return out, nil
@@ -151,7 +151,8 @@ func (b *reading) readSiblings(ctx context.Context, keys []memory.TaskKey) error
 		}
 		for _, key := range chunk {
 			if evs := memory.Envelopes(stored[key]); len(evs) > 0 { // else it was erased
-				b.siblings[key], b.said[key] = memory.BuildTask(evs, true), memory.UserMessages(evs)
+				b.siblings[key] = memory.BuildTask(evs, true)
+				b.peers[key] = memory.NewPeer(b.siblings[key], evs)
 			}
 		}
 		missing = missing[len(chunk):]

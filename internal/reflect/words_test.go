@@ -96,7 +96,7 @@ func TestLessonOfAVerification(t *testing.T) {
 
 // peer is a task of another goal as others are compared with it.
 func peer(s *script) memory.Peer {
-	return memory.Peer{Task: memory.BuildTask(s.evs, true), Said: memory.UserMessages(s.evs)}
+	return memory.NewPeer(memory.BuildTask(s.evs, true), s.evs)
 }
 
 // complains lets the user say why a task failed.
@@ -215,7 +215,12 @@ func TestPeersShowTheDifference(t *testing.T) {
 		},
 		"left out":          {move("Porto", false).complains("nothing arrived in the other warehouse"), []*script{done(move("Oslo", true))}, "also call `commit_transfer` (with `product`); a task of this type succeeded so and this one failed: \"nothing arrived", "Oslo"},
 		"left out, Chinese": {newScript("x", "g", "把 41 件台灯调拨到上海").ok("transfer_stock", `{"product":"台灯","quantity":41}`, "ok").complains("另一仓库没有收到货"), []*script{done(move("Oslo", true))}, "还要调用 `commit_transfer`", "Oslo"},
-		"too much":          {refund("W1", true).complains("the customer was paid twice"), []*script{done(refund("W2", false))}, "do not call `send_voucher`", "W2"},
+		"asked for more": {
+			move("Porto", false).user("And the boxes?").ok("move_boxes", `{"product":"desk lamp"}`, "ok").complains("nothing arrived in the other warehouse"),
+			[]*script{done(move("Oslo", true).ok("move_boxes", `{"product":"desk lamp"}`, "ok"))}, "check each parameter", "commit_transfer",
+		},
+		"about something else": {move("Porto", false).complains("nothing arrived in the other warehouse"), []*script{done(move("Oslo", false).ok("call_taxi", `{"at":"9"}`, "ok"))}, "check each parameter", "call_taxi"},
+		"too much":             {refund("W1", true).complains("the customer was paid twice"), []*script{done(refund("W2", false))}, "do not call `send_voucher`", "W2"},
 		"something else": {
 			refund("W1", true).complains("the customer was paid twice"), []*script{done(refund("W2", false).ok("close_ticket", `{"ticket":"T9"}`, "ok"))}, "check each parameter", "send_voucher` (",
 		},
