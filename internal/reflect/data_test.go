@@ -82,7 +82,9 @@ func TestRecordedRuns(t *testing.T) {
 		byType[r.task.TaskType] = append(byType[r.task.TaskType], r)
 	}
 	for _, of := range byType {
-		slices.SortFunc(of, func(a, b recorded) int { return cmp.Or(a.task.StartedAt.Compare(b.task.StartedAt), strings.Compare(a.task.TaskID, b.task.TaskID)) })
+		slices.SortFunc(of, func(a, b recorded) int {
+			return cmp.Or(a.task.StartedAt.Compare(b.task.StartedAt), strings.Compare(a.task.TaskID, b.task.TaskID))
+		})
 	}
 	kinds, dropped, samples := map[string]int{}, map[string]int{}, map[string][]string{}
 	payment, gate := 0, 0

@@ -144,11 +144,13 @@ func TestPeersShowTheRepair(t *testing.T) {
 		"first, and it is none": {payroll("2024", true, events.StatusFailure), []*script{payroll("2031", true, events.StatusSuccess)}, "no repair is known", "did so"},
 		"from a result": {
 			newScript("bad", "g", "Delete the account of Mara").ok("get_account", `{"account":"Mara"}`, "active").fail("delete_account", `{"account":"Mara","data":"keep"}`, "AD-403").end(events.StatusFailure),
-			[]*script{elevated}, "When calling `delete_account`, add `elevation` (take it from the result of `elevate_session`); otherwise it answers \"AD-403\"", "EL-90x",
+			[]*script{elevated},
+			"When calling `delete_account`, add `elevation` (take it from the result of `elevate_session`); otherwise it answers \"AD-403\"", "EL-90x",
 		},
 		"limit": {
 			newScript("bad", "g", "Book a table in Porto").fail("book_table", `{"city":"Porto","party":12}`, "cannot seat the party (code 8)").end(events.StatusFailure),
-			[]*script{newScript("p1", "g1", "A table in Oslo").ok("book_table", `{"city":"Oslo","party":8}`, "ok").end(events.StatusSuccess)}, "set `party` to `8` rather than `12`", "Oslo",
+			[]*script{newScript("p1", "g1", "A table in Oslo").ok("book_table", `{"city":"Oslo","party":8}`, "ok").end(events.StatusSuccess)},
+			"set `party` to `8` rather than `12`", "Oslo",
 		},
 		"tried": {
 			newScript("bad", "g", "Delete the account of Mara").fail("delete_account", `{"account":"Mara","data":"keep"}`, "AD-403").ok("lock_account", `{"account":"Mara"}`, "ok").
@@ -198,26 +200,31 @@ func TestPeersShowTheDifference(t *testing.T) {
 	}{
 		"nothing known": {book("hiring", "Book 12.50 for hiring", "general").complains("the expense is in the wrong ledger"), nil, "check each parameter", "did so"},
 		"value": {
-			book("hiring", "Book 12.50 for hiring", "general").complains("the expense is in the wrong ledger"), []*script{done(book("offsite", "The offsite cost 12.50", "project"))},
+			book("hiring", "Book 12.50 for hiring", "general").complains("the expense is in the wrong ledger"),
+			[]*script{done(book("offsite", "The offsite cost 12.50", "project"))},
 			"when calling `book_expense`, set `ledger` to `project` rather than `general`; a task of this type succeeded so and this one failed: \"the expense is in the wrong ledger\".", "offsite",
 		},
 		"value, Chinese": {
-			book("hiring", "把招聘的费用 12.50 入账", "general").complains("费用记错了账本"), []*script{done(book("offsite", "The offsite cost 12.50", "project"))},
+			book("hiring", "把招聘的费用 12.50 入账", "general").complains("费用记错了账本"),
+			[]*script{done(book("offsite", "The offsite cost 12.50", "project"))},
 			"调用 `book_expense` 时`ledger` 设为 `project`，而不是 `general`：同类任务中有 1 个任务这样做而成功，此任务失败了：“费用记错了账本”。", "offsite",
 		},
 		"contrary": {
-			book("hiring", "Book 12.50 for hiring", "general").complains("it was late and expensive"), []*script{done(book("offsite", "The offsite cost 12.50", "project")), done(book("lunch", "Lunch was 12.50", "general"))},
+			book("hiring", "Book 12.50 for hiring", "general").complains("it was late and expensive"),
+			[]*script{done(book("offsite", "The offsite cost 12.50", "project")), done(book("lunch", "Lunch was 12.50", "general"))},
 			"check each parameter", "project",
 		},
 		"of the goal": {
 			book("hiring", "Book 12.50 for hiring in the general ledger", "general").complains("it was late and expensive"),
-			[]*script{done(book("offsite", "Book the offsite in the project ledger", "project"))}, "check each parameter", "set `ledger`",
+			[]*script{done(book("offsite", "Book the offsite in the project ledger", "project"))},
+			"check each parameter", "set `ledger`",
 		},
 		"left out":          {move("Porto", false).complains("nothing arrived in the other warehouse"), []*script{done(move("Oslo", true))}, "also call `commit_transfer` (with `product`); a task of this type succeeded so and this one failed: \"nothing arrived", "Oslo"},
 		"left out, Chinese": {newScript("x", "g", "把 41 件台灯调拨到上海").ok("transfer_stock", `{"product":"台灯","quantity":41}`, "ok").complains("另一仓库没有收到货"), []*script{done(move("Oslo", true))}, "还要调用 `commit_transfer`", "Oslo"},
 		"asked for more": {
 			move("Porto", false).user("And the boxes?").ok("move_boxes", `{"product":"desk lamp"}`, "ok").complains("nothing arrived in the other warehouse"),
-			[]*script{done(move("Oslo", true).ok("move_boxes", `{"product":"desk lamp"}`, "ok"))}, "check each parameter", "commit_transfer",
+			[]*script{done(move("Oslo", true).ok("move_boxes", `{"product":"desk lamp"}`, "ok"))},
+			"check each parameter", "commit_transfer",
 		},
 		"about something else": {move("Porto", false).complains("nothing arrived in the other warehouse"), []*script{done(move("Oslo", false).ok("call_taxi", `{"at":"9"}`, "ok"))}, "check each parameter", "call_taxi"},
 		"too much":             {refund("W1", true).complains("the customer was paid twice"), []*script{done(refund("W2", false))}, "do not call `send_voucher`", "W2"},
