@@ -94,7 +94,10 @@ var (
 	// the moment. The examples that a tool gives of a form are its own as well.
 	toolWord = regexp.MustCompile(`\b(?:[A-Za-z]+[\w-]*\d[\w-]*|\d+[\w-]*[A-Za-z_][\w-]*)\b|\b[A-Z]{1,6}\.\d{1,5}\b|\b[A-Z]{2,6} \d{1,5}\b|[(\[]\d{1,5}[)\]]|(?i:(?:e\.g\.|for example|such as|例如|比如)[:,， ]*["'\x60]?)([\w./:+-]{2,24})`)
 	// running names what numbers every call by itself.
-	running      = regexp.MustCompile(`(?i)\b(?:request|trace|span|correlation|session|transaction|job|run|ticket|order|reference|ref|id|no|number)[\w ]{0,6}[ :=#]+$|#$|(?:单号|编号|订单|请求|流水号|工单)[:： #]*$`)
+	running = regexp.MustCompile(`(?i)\b(?:request|trace|span|correlation|session|transaction|job|run|ticket|order|reference|ref|id|no|number)[\w ]{0,6}[ :=#]+$|#$|(?:单号|编号|订单|请求|流水号|工单)[:： #]*$`)
+	// labelled ends before a word that says which code, form or version, and not which thing: seat 14C is a thing.
+	labelled     = regexp.MustCompile(`(?i)(?:^\W*|[:：(（\[【"'“‘=,，;；]\s*|\b(?:in|as|be|is|are|was|an?|with|by|use|using|follows?|per|expected|expects|wants?|requires?|supports?|allowed|valid|code|error|err|errno|status|rule|policy|form|format|standard|version|schema|type|field|parameter|option|like|or|and|than|not)\s+|(?:为|是|用|按|如|成|码|误|式)\s*)$`)
+	standard     = regexp.MustCompile(`^(?:[A-Z]{1,6}[. ]\d{1,5}|[(\[]\d{1,5}[)\]])$`)
 	currencyWord = regexp.MustCompile(`^(?:USD|EUR|GBP|CNY|RMB|JPY)\b`)
 )
 
@@ -126,7 +129,7 @@ func toolWords(text string, of instance) [][]int {
 		if len(word) > maxToolWord || of.has(strings.Trim(word, "()[]")) || currencyWord.MatchString(word) {
 			continue
 		}
-		if !example && (digits > maxToolWordDigits || running.MatchString(text[:from])) {
+		if !example && (digits > maxToolWordDigits || running.MatchString(text[:from]) || !standard.MatchString(word) && !labelled.MatchString(text[:from])) {
 			continue
 		}
 		out = append(out, []int{from, to})
