@@ -96,7 +96,7 @@ var (
 	// running names what numbers every call by itself.
 	running = regexp.MustCompile(`(?i)\b(?:request|trace|span|correlation|session|transaction|job|run|ticket|order|reference|ref|id|no|number)[\w ]{0,6}[ :=#]+$|#$|(?:单号|编号|订单|请求|流水号|工单)[:： #]*$`)
 	// labelled ends before a word that says which code, form or version, and not which thing: seat 14C is a thing.
-	labelled     = regexp.MustCompile(`(?i)(?:^\W*|[:：(（\[【"'“‘=,，;；]\s*|\b(?:in|as|be|is|are|was|an?|with|by|use|using|follows?|per|expected|expects|wants?|requires?|supports?|allowed|valid|code|error|err|errno|status|rule|policy|form|format|standard|version|schema|type|field|parameter|option|like|or|and|than|not)\s+|(?:为|是|用|按|如|成|码|误|式)\s*)$`)
+	labelled     = regexp.MustCompile(`(?i)(?:^[^\p{L}\p{N}]*|[:：(（\[【"'“‘=,，;；]\s*|\b(?:in|as|be|is|are|was|an?|with|by|use|using|follows?|per|expected|expects|wants?|requires?|supports?|allowed|valid|code|error|err|errno|status|rule|policy|form|format|standard|version|schema|type|field|parameter|option|like|or|and|than|not)\s+|(?:为|是|用|按|如|成|码|误|式)\s*)$`)
 	standard     = regexp.MustCompile(`^(?:[A-Z]{1,6}[. ]\d{1,5}|[(\[]\d{1,5}[)\]])$`)
 	currencyWord = regexp.MustCompile(`^(?:USD|EUR|GBP|CNY|RMB|JPY)\b`)
 )
