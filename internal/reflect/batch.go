@@ -257,7 +257,39 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 	for k := range plans {
 		errs[from[k]] = err
 	}
+	if err == nil {
+		r.renew(ctx, plans, func(k int) error {
+			_, err := r.Reflect(ctx, requests[from[k]])
+			return err
+		}, func(k int, err error) { errs[from[k]] = err })
+	}
 	return errs
+}
+
+// renew reflects those of the tasks again whose basis has changed while they were reflected: another reflection of the same
+// task, on what is the basis now, may have been written meanwhile, and nobody watches the task any more.
+func (r *Reflector) renew(ctx context.Context, plans []*Plan, again func(k int) error, failed func(k int, err error)) {
+	var outlines []memory.TaskOutline
+	var of []int
+	for k, p := range plans {
+		if p.Closed && p.concerned {
+			outlines, of = append(outlines, p.outline), append(of, k)
+		}
+	}
+	if len(outlines) == 0 {
+		return
+	}
+	bases, err := memory.Bases(ctx, r.opts.Tasks, outlines)
+	for i, k := range of {
+		switch {
+		case err != nil:
+			failed(k, fmt.Errorf("find out whether what the reflection of task %q rests on has changed: %w", plans[k].TaskID, err))
+		case bases[outlines[i].Key].Hash() != plans[k].Basis:
+			if err := again(k); err != nil {
+				failed(k, err)
+			}
+		}
+	}
 }
 
 // finish stores what plans hold, and then that they were made.

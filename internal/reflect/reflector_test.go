@@ -1,6 +1,7 @@
 package reflect_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -340,5 +341,37 @@ func TestAPeerReplacesTheLesson(t *testing.T) {
 	r.reflect(t, late)
 	if got := r.snapshot(t, "late").Reflection.Lesson; strings.Contains(got, "tax_mode") {
 		t.Errorf("of another tool: %s", got)
+	}
+}
+
+// meanwhile lets something happen while a reflection is written.
+type meanwhile struct {
+	reflect.Ledger
+	happens func()
+}
+
+func (m *meanwhile) InsertReflections(ctx context.Context, reflections []memory.TaskReflection) error {
+	if f := m.happens; f != nil {
+		m.happens = nil
+		f()
+	}
+	return m.Ledger.InsertReflections(ctx, reflections) //nolint:wrapcheck // It adds nothing.
+}
+
+// TestTheBasisChangesMeanwhile: what closes while a task is reflected is looked at before the task is left alone.
+func TestTheBasisChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	ledger := &meanwhile{}
+	r := newRig(t, func(o *reflect.Options) {
+		ledger.Ledger = o.Ledger
+		o.Ledger = ledger
+	})
+	bad := newScript("bad", "goal-bad", "Bill Mara for 46.25").fail("create_invoice", `{"customer":"Mara","amount":46.25}`, "IV-12: incomplete").end(events.StatusFailure)
+	good := newScript("good", "goal-good", "Bill Aiko for 30.20").ok("create_invoice", `{"customer":"Aiko","amount":30.2,"tax_mode":"exclusive"}`, "ok").end(events.StatusSuccess)
+	r.put(t, bad)
+	ledger.happens = func() { r.put(t, good) }
+	errs := r.reflector.ReflectAll(t.Context(), []memory.ReflectionRequest{r.request(bad, true)})
+	if got := r.snapshot(t, "bad").Reflection.Lesson; errs[0] != nil || !strings.Contains(got, "add `tax_mode`") {
+		t.Errorf("%s, %v", got, errs[0])
 	}
 }
