@@ -244,3 +244,15 @@ func TestPeersShowTheDifference(t *testing.T) {
 		})
 	}
 }
+
+// TestOneLessonForOneCause: what a failing call's lesson says already is not said again of the task.
+func TestOneLessonForOneCause(t *testing.T) {
+	t.Parallel()
+	good := newScript("good", "g", "Delete the account of Mara").ok("elevate_session", `{"account":"Mara"}`, `{"elevation":"EL-90x"}`).
+		ok("delete_account", `{"account":"Mara","elevation":"EL-90x"}`, "ok").end(events.StatusSuccess)
+	bad := newScript("bad", "g", "Mara has left: remove the account").fail("delete_account", `{"account":"Mara"}`, "AD-403").end(events.StatusFailure)
+	a := memory.Analyse(bad.task(), []memory.Task{good.task()}, bad.evs, memory.AnalysisOptions{Peers: []memory.Peer{peer(good)}})
+	if len(a.Findings) != 1 || a.Findings[0].Error != "AD-403" || a.Findings[0].Changes[0].SourceTool != "elevate_session" {
+		t.Errorf("findings %+v", a.Findings)
+	}
+}
