@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -79,7 +80,35 @@ func (w *work) version(previous memory.Version) memory.Version {
 }
 
 func (w *work) snapshots(ctx context.Context, changed []memory.Snapshot) error {
+	changed, err := w.unchanged(ctx, changed)
+	if err != nil {
+		return err
+	}
 	return writeVersions(ctx, w, "snapshots", changed, func(s *memory.Snapshot) *memory.Version { return &s.Version }, w.record.InsertSnapshots)
+}
+
+// unchanged leaves of snapshots those that are still as this run has read them. What was reflected anew meanwhile must not be
+// overwritten by what it was before; a later run looks at it again.
+func (w *work) unchanged(ctx context.Context, changed []memory.Snapshot) ([]memory.Snapshot, error) {
+	if len(changed) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(changed))
+	for i, s := range changed {
+		ids[i] = s.SnapshotID
+	}
+	current, err := w.record.Snapshots(ctx, memory.ItemFilter{Namespace: w.namespace, IDs: ids})
+	if err != nil {
+		return nil, fmt.Errorf("read %d snapshots again: %w", len(ids), err)
+	}
+	now := make(map[string]memory.Version, len(current))
+	for _, s := range current {
+		now[s.SnapshotID] = s.Version
+	}
+	return slices.DeleteFunc(changed, func(s memory.Snapshot) bool {
+		v, is := now[s.SnapshotID]
+		return is && (v.TaskRevision != s.Version.TaskRevision || v.Writer != s.Version.Writer || v.Seq != s.Version.Seq)
+	}), nil
 }
 
 func (w *work) memories(ctx context.Context, changed []memory.Memory) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
 
-// What is learnt from a task depends on its siblings and on whether an earlier task met its errors. A task that closes may
+// What is learnt from a task depends on its siblings and peers and on whether an earlier task met its errors. A task that closes may
 // so change what is to be learnt from others that were reflected before. The sweeper, which alone says what is reflected,
 // looks which tasks those are, and asks again for those whose reflection rests on something else than it would now. The
 // same tasks lead to the same lessons in the end, in whatever order they closed.
@@ -95,7 +95,7 @@ func (w *watch) round() []memory.TaskKey {
 	return slices.Concat(keys[at:], keys[:at])
 }
 
-// spread finds the tasks that newly closed ones concern: those that are compared with them, and those that were the first
+// spread finds the tasks that newly closed ones concern: those that are compared with them, by goal or by type, and those that were the first
 // to meet an error of theirs.
 func (w *watch) spread(ctx context.Context, now time.Time) error {
 	var fresh []memory.TaskKey
@@ -148,6 +148,13 @@ func (w *watch) spread(ctx context.Context, now time.Time) error {
 				}
 			}
 		}
+	}
+	peers, err := memory.ConcernedPeers(ctx, w.opts.Store, closed, func(key memory.TaskKey) bool { return w.unsettled[key].changed })
+	if err != nil {
+		return err //nolint:wrapcheck // It says what was read.
+	}
+	for key, of := range peers {
+		concern(key, outlines[of])
 	}
 	by := map[memory.ErrorKey][]memory.TaskOutline{}
 	most := 0

@@ -58,7 +58,7 @@ var (
 	identifierWord = regexp.MustCompile(`\b[A-Za-z]+(?:[_.][A-Za-z]+)+\b|\b[a-z]+(?:[A-Z][a-z]+)+\b`)
 	placeholder    = regexp.MustCompile(`<[a-z_ ]+>`)
 	// errorCode is what an error is called, which is the lesson and no value.
-	errorCode = regexp.MustCompile(`(?i)\b(?:(?:error|err|errno|sqlstate|status|http|code|exit status|exit code|returned)(?:[ _](?:code|status|number))?[ :=#/]*\(?[A-Z]{0,6}[-_]?\d[\w.-]*|E\d{2,6}|ERR[-_]\w+|ORA-\d+|TS\d{4}|PGRST\d+|SQLSTATE\[?\w+\]?)\b|错误(?:代?码)?[ :：]*[A-Za-z]*[-_]?\d+|^\W*(?:error:\s*)?(?:[A-Z]{1,8}[-_]?\d{2,6}|[45]\d\d)\b|[\[(（](?:[A-Z]{1,8}[-_]?\d{2,6})[\])）]|\b(?:at most|at least|no more than|no less than|not exceed|up to|maximum(?: of| is)?|minimum(?: of| is)?|max(?: is)?|min(?: is)?|limit (?:is|of)|less than|greater than|more than|fewer than|between \d+ and|exactly)\s+\d[\d,.]*\d?\b|(?:<=|>=|≤|≥)\s?\d+|(?:不超过|最多|最少|至少|不少于|不能超过|上限为?|下限为?|不得超过|大于|小于)\s*\d+`)
+	errorCode = regexp.MustCompile(`(?i)\b(?:(?:error|err|errno|sqlstate|status|http|code|exit status|exit code|returned)(?:[ _](?:code|status|number))?[ :=#/]*\(?[A-Z]{0,6}[-_]?\d[\w.-]*|E\d{2,6}|ERR[-_]\w+|ORA-\d+|TS\d{4}|PGRST\d+|SQLSTATE\[?\w+\]?)\b|错误(?:代?码)?[ :：]*[A-Za-z]*[-_]?\d+|^\W*(?:error:\s*)?(?:[A-Z]{1,8}[-_]?\d{2,6}|[45]\d\d)\b|[\[(（](?:[A-Z]{1,8}[-_]?\d{2,6})[\])）]|\b(?:at most|at least|no more than|no less than|not exceed|up to|maximum(?: of| is)?|minimum(?: of| is)?|max(?: is)?|min(?: is)?|limit (?:is|of)|less than|greater than|more than|fewer than|between \d+ and|exactly)\s+\d[\d,.]*\d?\b|\b\d{1,4} (?:or (?:more|less|fewer)|digits?|characters?)\b|\b\d{1,4}-(?:digit|character|hour)\b|\d{1,4} ?(?:位|个字符|小时制)|(?:<=|>=|≤|≥)\s?\d+|(?:不超过|最多|最少|至少|不少于|不能超过|上限为?|下限为?|不得超过|大于|小于)\s*\d+`)
 	blanks    = regexp.MustCompile(`\s+`)
 )
 
@@ -71,8 +71,74 @@ func Abstract(text string, keep ...string) string {
 
 // AbstractError is [Abstract] for the text of an error: codes of errors and of HTTP stay, for they are the lesson.
 func AbstractError(text string, keep ...string) string {
-	return abstractOutside(text, errorCode, keep)
+	return abstractOutside(text, codes, keep)
 }
+
+// abstractTold is [AbstractError] where it is known what the instance is about: words of the tool's own stay too, which
+// hold a digit and are not of the instance, such as UA-8, E.164 and 24-hour.
+func abstractTold(text string, of instance, keep []string) string {
+	return abstractOutside(text, func(text string) [][]int { return append(codes(text), toolWords(text, of)...) }, keep)
+}
+
+// instance is all that one task has said before a tool answered: the goal, messages, parameters and earlier results, in
+// lower case.
+type instance string
+
+// has reports that a value is of the instance. Without any text nothing is known, and every value may be.
+func (i instance) has(value string) bool {
+	return i == "" || holds(string(i), strings.ToLower(strings.Trim(value, "#.,;: ")))
+}
+
+var (
+	// toolWord is what a tool may call something by: a code, a standard, a form. A bare number is none: it may be a count of
+	// the moment. The examples that a tool gives of a form are its own as well.
+	toolWord = regexp.MustCompile(`\b(?:[A-Za-z]+[\w-]*\d[\w-]*|\d+[\w-]*[A-Za-z_][\w-]*)\b|\b[A-Z]{1,6}\.\d{1,5}\b|\b[A-Z]{2,6} \d{1,5}\b|[(\[]\d{1,5}[)\]]|(?i:(?:e\.g\.|for example|such as|例如|比如)[:,， ]*["'\x60]?)([\w./:+-]{2,24})`)
+	// running names what numbers every call by itself.
+	running = regexp.MustCompile(`(?i)\b(?:request|trace|span|correlation|session|transaction|job|run|ticket|order|reference|ref|id|no|number)[\w ]{0,6}[ :=#]+$|#$|(?:单号|编号|订单|请求|流水号|工单)[:： #]*$`)
+	// labelled ends before a word that says which code, form or version, and not which thing: seat 14C is a thing.
+	labelled     = regexp.MustCompile(`(?i)(?:^[^\p{L}\p{N}]*|[:：(（\[【"'“‘=,，;；]\s*|\b(?:in|as|be|is|are|was|an?|with|by|use|using|follows?|per|expected|expects|wants?|requires?|supports?|allowed|valid|code|error|err|errno|status|rule|policy|form|format|standard|version|schema|type|field|parameter|option|like|or|and|than|not)\s+|(?:为|是|用|按|如|成|码|误|式)\s*)$`)
+	standard     = regexp.MustCompile(`^(?:[A-Z]{1,6}[. ]\d{1,5}|[(\[]\d{1,5}[)\]])$`)
+	currencyWord = regexp.MustCompile(`^(?:USD|EUR|GBP|CNY|RMB|JPY)\b`)
+)
+
+// Of a tool's own word, how long it may be and how many digits it may have: longer ones number things.
+const (
+	maxToolWord       = 24
+	maxToolWordDigits = 4
+)
+
+// toolWords finds the words of a tool's own in what it said.
+func toolWords(text string, of instance) [][]int {
+	if of == "" {
+		return nil
+	}
+	var out [][]int
+	for _, at := range toolWord.FindAllStringSubmatchIndex(text, -1) {
+		from, to := at[0], at[1]
+		example := at[2] >= 0
+		if example {
+			from, to = at[2], at[3]
+		}
+		word := text[from:to]
+		digits := 0
+		for _, r := range word {
+			if '0' <= r && r <= '9' {
+				digits++
+			}
+		}
+		if len(word) > maxToolWord || of.has(strings.Trim(word, "()[]")) || currencyWord.MatchString(word) {
+			continue
+		}
+		if !example && (digits > maxToolWordDigits || running.MatchString(text[:from]) || !standard.MatchString(word) && !labelled.MatchString(text[:from])) {
+			continue
+		}
+		out = append(out, []int{from, to})
+	}
+	return out
+}
+
+// codes finds what errors are called, and limits.
+func codes(text string) [][]int { return errorCode.FindAllStringIndex(text, -1) }
 
 // AbstractLesson is [AbstractError] for a lesson, which quotes what its evidence says: quotes and names in backquotes stay,
 // for they are checked against the evidence.
@@ -81,22 +147,22 @@ func AbstractLesson(text string, keep ...string) string {
 	var b strings.Builder
 	at := 0
 	for _, q := range lessonQuote.FindAllStringIndex(text, -1) {
-		b.WriteString(replaceOutside(text[at:q[0]], errorCode, keep))
+		b.WriteString(replaceOutside(text[at:q[0]], codes, keep))
 		b.WriteString(text[q[0]:q[1]])
 		at = q[1]
 	}
-	b.WriteString(replaceOutside(text[at:], errorCode, keep))
+	b.WriteString(replaceOutside(text[at:], codes, keep))
 	return b.String()
 }
 
 var lessonQuote = regexp.MustCompile("`[^`]+`|\"[^\"]+\"|“[^”]+”|「[^」]+」")
 
-// abstractOutside abstracts all but placeholders, kept words and what a pattern finds.
-func abstractOutside(text string, spare *regexp.Regexp, keep []string) string {
+// abstractOutside abstracts all but placeholders, kept words and what spare finds.
+func abstractOutside(text string, spare func(string) [][]int, keep []string) string {
 	text = strings.TrimSpace(blanks.ReplaceAllString(text, " "))
 	text = quotedName.ReplaceAllStringFunc(text, func(q string) string {
 		inner := strings.Trim(q, "\"“”「」『』《》`")
-		if kept(inner, keep) || placeholder.MatchString(inner) || spare != nil && spare.MatchString(inner) {
+		if kept(inner, keep) || placeholder.MatchString(inner) || spare != nil && len(spare(inner)) > 0 {
 			return q
 		}
 		return "<name>"
@@ -104,7 +170,7 @@ func abstractOutside(text string, spare *regexp.Regexp, keep []string) string {
 	text = singleQuote.ReplaceAllStringFunc(text, func(q string) string {
 		at := strings.IndexByte(q, '\'')
 		inner := q[at+1 : len(q)-1]
-		if kept(inner, keep) || placeholder.MatchString(inner) || spare != nil && spare.MatchString(inner) {
+		if kept(inner, keep) || placeholder.MatchString(inner) || spare != nil && len(spare(inner)) > 0 {
 			return q
 		}
 		return q[:at] + "<name>"
@@ -112,15 +178,15 @@ func abstractOutside(text string, spare *regexp.Regexp, keep []string) string {
 	return replaceOutside(text, spare, keep)
 }
 
-// replaceOutside replaces values but in placeholders, kept words and what a pattern finds.
-func replaceOutside(text string, spare *regexp.Regexp, keep []string) string {
+// replaceOutside replaces values but in placeholders, kept words and what spare finds.
+func replaceOutside(text string, spare func(string) [][]int, keep []string) string {
 	type span struct{ from, to int }
 	var spared []span
-	for _, p := range []*regexp.Regexp{placeholder, spare} {
-		if p == nil {
-			continue
-		}
-		for _, at := range p.FindAllStringIndex(text, -1) {
+	for _, at := range placeholder.FindAllStringIndex(text, -1) {
+		spared = append(spared, span{at[0], at[1]})
+	}
+	if spare != nil {
+		for _, at := range spare(text) {
 			spared = append(spared, span{at[0], at[1]})
 		}
 	}

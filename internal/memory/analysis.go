@@ -78,8 +78,11 @@ type Finding struct {
 	Uneven  []string
 	// Left and Extra are tools that successful siblings called and this task did not, and the other way round.
 	Left, Extra []string
-	// Siblings counts the tasks that were compared with.
-	Siblings int
+	// Siblings counts the tasks that were compared with, and Peers says how many of them are of other goals: then the finding
+	// rests on tasks of the same type alone.
+	Siblings, Peers int
+	// Tried are tools that were called after the first failure, and Varied parameters that were changed, without success.
+	Tried, Varied []string
 	// Total are numbers that must add up to what the error names.
 	Total string
 	// Goal is the abstracted goal of the task, cut, and Reason why the task is said to have failed.
@@ -133,6 +136,8 @@ type Analysis struct {
 type AnalysisOptions struct {
 	// Known holds "tool\x00signature" of errors that are remembered already.
 	Known map[string]bool
+	// Peers are tasks of the same type that succeeded, to compare with what siblings do not explain.
+	Peers []Peer
 	// MinImportance is the threshold under which nothing is kept; 0 means [DefaultMinImportance].
 	MinImportance float64
 }
@@ -145,7 +150,7 @@ func KnownKey(tool, signature string) string { return tool + "\x00" + signature 
 //
 // Calls by a user are messages and never decisions. Faults of the environment are no lessons.
 func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOptions) Analysis {
-	a := analyser{task: task, opts: opts, line: timeline(task, evs), out: Analysis{Dropped: map[string]int{}}}
+	a := analyser{task: task, opts: opts, line: timeline(task, evs), said: map[int]instance{}, out: Analysis{Dropped: map[string]int{}}}
 	a.opts.MinImportance = cmp.Or(opts.MinImportance, DefaultMinImportance)
 	for _, s := range siblings {
 		if s.TaskID == task.TaskID || task.GoalID == "" || s.GoalID != task.GoalID || s.Namespace != task.Namespace {
@@ -163,6 +168,7 @@ func Analyse(task Task, siblings []Task, evs []events.Event, opts AnalysisOption
 			a.finished = e.ID
 		}
 	}
+	a.peers, a.plain = peersOf(task, opts.Peers), plain(task, a.line)
 	a.out.Language = LanguageOf(append([]string{task.Goal}, a.userTexts()...)...)
 	a.failures()
 	a.corrections()
@@ -234,13 +240,19 @@ type analyser struct {
 	line                    []moment
 	succeeded, failedBefore []Task
 	out                     Analysis
+	peers                   []Peer
+	plain                   bool
+	said                    map[int]instance // by the step before which it was said
 	toolError               bool
 	finished                string // the event that ended the task
 }
 
-func (a *analyser) userTexts() []string {
+func (a *analyser) userTexts() []string { return userTexts(a.line) }
+
+// userTexts are what users said, in order.
+func userTexts(line []moment) []string {
 	var out []string
-	for _, m := range a.line {
+	for _, m := range line {
 		if m.step == -1 && m.message.Role == events.RoleUser {
 			out = append(out, m.message.Content)
 		}
@@ -263,7 +275,8 @@ func (a *analyser) failures() {
 			a.out.Dropped[DropEnvironment]++
 			continue
 		}
-		key := KnownKey(s.Tool, ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType, s.Result)))
+		// Codes have one signature, and are different errors.
+		key := KnownKey(s.Tool, ErrorSignature(cmp.Or(s.ErrorMessage, s.ErrorType, s.Result))) + "\x00" + codeOf(errorText(s), a.instanceAt(i))
 		if byError[key] == nil {
 			byError[key] = &group{}
 			order = append(order, key)
@@ -293,6 +306,9 @@ func (a *analyser) failure(at []int) {
 	if repair == nil {
 		repair = a.siblingRepair(s)
 	}
+	if repair == nil && failed(a.task) {
+		repair = a.peerRepair(last)
+	}
 	if repair != nil {
 		f = *repair
 	}
@@ -312,11 +328,32 @@ func (a *analyser) failure(at []int) {
 		}
 	}
 	f.Evidence = append(f.Evidence, steps[at[0]].EventID)
+	if f.Kind == FindingUnrepaired {
+		a.tried(&f, at)
+	}
 	if f.Kind == FindingUnrepaired && f.Unchanged > 0 {
 		f.Kind = FindingRepeated
 	}
 	a.explain(&f)
 	a.out.Findings = append(a.out.Findings, f)
+}
+
+// tried notes what was done between failing calls.
+func (a *analyser) tried(f *Finding, at []int) {
+	steps := a.task.Steps
+	for _, s := range steps[at[0]+1 : at[len(at)-1]+1] {
+		if s.Tool != f.Step.Tool && s.Status == events.StatusSuccess && !isThought(s.Tool) && !slices.Contains(f.Tried, s.Tool) && len(f.Tried) < maxNamed {
+			f.Tried = append(f.Tried, s.Tool)
+			f.Evidence = append(f.Evidence, s.EventID)
+		}
+	}
+	for n, i := range at[1:] {
+		for _, c := range differences(steps[at[n]].Parameters, steps[i].Parameters, "") {
+			if p := TopParameter(c.Parameter); !slices.Contains(f.Varied, p) && len(f.Varied) < maxNamed {
+				f.Varied = append(f.Varied, p)
+			}
+		}
+	}
 }
 
 // askedForLess reports changes that could make a call finish in time.
@@ -377,7 +414,7 @@ func (a *analyser) attempt(i, j int) *Finding {
 	}
 	if len(f.Changes) == 0 {
 		for _, between := range steps[i+1 : j] {
-			if between.Status != events.StatusSuccess || looksFailed(between) || IsRead(between.Tool, commandOf(between)) {
+			if between.Status != events.StatusSuccess || looksFailed(between) || !does(between) {
 				continue
 			}
 			name := between.Tool
@@ -397,6 +434,9 @@ func (a *analyser) attempt(i, j int) *Finding {
 	}
 	return f
 }
+
+// does reports a call that may have made another one work: it changes something, or proves something.
+func does(s Step) bool { return establishes(s.Tool) || !IsRead(s.Tool, commandOf(s)) }
 
 // siblingRepair looks for the call in tasks of the same goal that succeeded.
 func (a *analyser) siblingRepair(s Step) *Finding {
@@ -498,8 +538,10 @@ func (a *analyser) trace(changes []Change, i, j int) {
 	steps := a.task.Steps
 	from := slices.IndexFunc(a.line, func(m moment) bool { return m.eventID == steps[i].EventID })
 	to := slices.IndexFunc(a.line, func(m moment) bool { return m.eventID == steps[j].EventID })
+	said := a.saidAt(j)
 	for k := range changes {
 		c := &changes[k]
+		c.literally(said)
 		if freeText.MatchString(c.Parameter) {
 			continue
 		}
@@ -529,7 +571,7 @@ func (a *analyser) trace(changes []Change, i, j int) {
 				break
 			}
 		}
-		if c.Source == SourceUnknown && c.Kind == ChangeValue && len(c.newValues) > 0 {
+		if c.Source == SourceUnknown && c.Kind == ChangeValue && len(c.newValues) > 0 && !own(c.Parameter, c.now, said) {
 			a.readAgain(c, i, j)
 		}
 	}
@@ -647,13 +689,18 @@ func TopParameters(parameters json.RawMessage) []string {
 	f := flatten(parameters)
 	var out []string
 	for _, p := range f.paths() {
-		head, _, _ := strings.Cut(p, ".")
-		head = strings.TrimSuffix(head, "[]")
+		head := TopParameter(p)
 		if !slices.Contains(out, head) {
 			out = append(out, head)
 		}
 	}
 	return out
+}
+
+// TopParameter is the member of a call's parameters that a path begins with.
+func TopParameter(path string) string {
+	head, _, _ := strings.Cut(path, ".")
+	return strings.TrimSuffix(head, "[]")
 }
 
 var (
@@ -698,7 +745,8 @@ func (a *analyser) explain(f *Finding) {
 		keep = append(keep, parameterNames(*f.Working)...)
 	}
 	text = withoutValues(text, mine)
-	f.Error = quotable(text, slices.DeleteFunc(keep, func(w string) bool { return len(w) < 3 }))
+	f.Error = quotable(text, a.instanceAt(slices.IndexFunc(a.task.Steps, func(x Step) bool { return x.EventID == s.EventID })),
+		slices.DeleteFunc(keep, func(w string) bool { return len(w) < 3 }))
 	f.Total = totalOf(s.Parameters, text)
 	f.Look = a.reader(s, f)
 }
@@ -793,7 +841,7 @@ var (
 
 // quotable makes the text of an error fit to be quoted in a lesson: without boilerplate and values, cleaned of what must
 // not enter an item, and short. It is empty when the text tries to instruct the reader.
-func quotable(text string, keep []string) string {
+func quotable(text string, of instance, keep []string) string {
 	text = strings.TrimSpace(errorPrefix.ReplaceAllString(strings.TrimSpace(text), ""))
 	text = countedErrors.ReplaceAllString(text, "validation error for")
 	lines := make([]string, 0, 4)
@@ -809,7 +857,49 @@ func quotable(text string, keep []string) string {
 	if slices.Contains(found, FoundInstruction) {
 		return ""
 	}
-	return Cut(strings.ReplaceAll(AbstractError(clean, keep...), `"`, "'"), maxQuote)
+	return Cut(strings.ReplaceAll(abstractTold(clean, of, keep), `"`, "'"), maxQuote)
+}
+
+// instanceAt is what the task had said when a step answered: what was said, and the parameters of calls.
+func (a *analyser) instanceAt(step int) instance {
+	var b strings.Builder
+	b.WriteString(string(a.saidAt(step)))
+	for _, s := range a.task.Steps[:min(step+1, len(a.task.Steps))] {
+		b.WriteString(strings.ToLower(string(s.Parameters)) + "\n")
+	}
+	return instance(b.String())
+}
+
+// saidAt is what the goal, the user and earlier results had said when a step was made.
+func (a *analyser) saidAt(step int) instance {
+	if _, is := a.said[step]; !is {
+		a.said[step] = said(a.task, a.userTexts(), step)
+	}
+	return a.said[step]
+}
+
+// said is what a task's goal and results before a step said, and messages.
+func said(t Task, messages []string, step int) instance {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s\n%s\n", t.Goal, t.InputSummary, strings.Join(messages, "\n"))
+	for _, s := range t.Steps[:min(max(step, 0), len(t.Steps))] {
+		if s.Status == events.StatusSuccess {
+			b.WriteString(Cut(s.Result, maxInstanceResult) + "\n")
+		}
+	}
+	return instance(strings.ToLower(b.String()))
+}
+
+// maxInstanceResult is how much of each result is looked at, in runes.
+const maxInstanceResult = 8000
+
+// codeOf names the codes of an error that its signature does not tell apart.
+func codeOf(text string, of instance) string {
+	var out []string
+	for _, at := range toolWords(text, of) {
+		out = append(out, strings.ToLower(text[at[0]:at[1]]))
+	}
+	return strings.Join(out, " ")
 }
 
 // complete judges a finding and writes what it rests on.
@@ -828,15 +918,27 @@ func (a *analyser) complete(f *Finding) {
 	})
 	f.CauseClass = causeOf(f)
 	a.judge(f)
+	if f.Peers > 0 {
+		f.ImportanceReasons, f.ConfidenceReasons = ofKind(f.ImportanceReasons), ofKind(f.ConfidenceReasons)
+	}
 	f.EvidenceText = a.evidenceText(f)
 	f.Vocabulary = a.vocabulary(f)
+}
+
+// ofKind puts right what reasons say of tasks that share the type and not the goal.
+func ofKind(reasons []string) []string {
+	out := slices.Clone(reasons)
+	for i := range out {
+		out[i] = strings.NewReplacer("of the same goal", "of the same type", "of the goal", "of the type").Replace(out[i])
+	}
+	return out
 }
 
 func causeOf(f *Finding) CauseClass {
 	switch {
 	case f.Instead != "" || f.Kind == FindingDiverged && (len(f.Left) > 0 || len(f.Extra) > 0):
 		return CauseTool
-	case len(f.Before) > 0:
+	case len(f.Before) > 0 && len(f.Changes) == 0:
 		return CauseOrder
 	case slices.ContainsFunc(f.Changes, func(c Change) bool { return c.Source == SourceTool || c.Source == SourceUser }) &&
 		!slices.ContainsFunc(f.Changes, func(c Change) bool { return c.Kind != ChangeValue }):
@@ -878,10 +980,10 @@ func (a *analyser) evidenceText(f *Finding) string {
 		}
 	}
 	fmt.Fprintf(&b, "%s\n%s\n", a.task.TaskType, a.task.Goal)
-	fmt.Fprintf(&b, "failed %d times, %d of them unchanged; %d other tasks of the same goal\n", f.Repeats, f.Unchanged, f.Siblings)
+	fmt.Fprintf(&b, "failed %d times, %d of them unchanged; %d other tasks of the same goal or type\n", f.Repeats, f.Unchanged, f.Siblings)
 	fmt.Fprintf(&b, "%s\n%s\n", f.Goal, a.task.Reason)
 	for _, c := range f.Changes {
-		fmt.Fprintf(&b, "%s: %s %s, not %s\n", c.Parameter, c.SourceTool, c.To, c.From)
+		fmt.Fprintf(&b, "%s: %s %s, not %s %s\n", c.Parameter, c.SourceTool, c.To, c.From, c.Form.standard())
 	}
 	for path, n := range flatten(f.Step.Parameters).lengths {
 		fmt.Fprintf(&b, "%s has %d entries\n", path, n)
@@ -905,7 +1007,11 @@ func writeStep(b *strings.Builder, s Step) {
 func (a *analyser) compared(f *Finding) []Task {
 	switch f.Kind {
 	case FindingDiverged, FindingRepaired:
-		return a.succeeded
+		out := slices.Clone(a.succeeded)
+		for _, p := range a.peers {
+			out = append(out, p.Task)
+		}
+		return out
 	case FindingDecisive:
 		return a.failedBefore
 	default:

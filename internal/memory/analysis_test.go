@@ -91,7 +91,7 @@ func TestRepair(t *testing.T) {
 		failing, message, working string
 		want                      change
 	}{
-		"added":        {`{"id":"A12"}`, "currency is required", `{"id":"A12","currency":"EUR"}`, change{memory.ChangeAdded, "currency", "", "<text>"}},
+		"added":        {`{"id":"A12"}`, "currency is required", `{"id":"A12","currency":"EUR"}`, change{memory.ChangeAdded, "currency", "", "EUR"}},
 		"removed":      {`{"id":"A12","force":true}`, "unknown field force", `{"id":"A12"}`, change{memory.ChangeRemoved, "force", "", ""}},
 		"renamed":      {`{"orderId":"A12"}`, "order_id missing", `{"order_id":"A12"}`, change{memory.ChangeRenamed, "order_id", "", ""}},
 		"nested name":  {`{"pay":[{"id":"card_1","amount":5}]}`, "payment_id field required", `{"pay":[{"payment_id":"card_1","amount":5}]}`, change{memory.ChangeRenamed, "pay[].payment_id", "", ""}},

@@ -47,6 +47,8 @@ type TaskOutline struct {
 	Status    events.Status
 	Certainty Certainty
 	StartedAt time.Time
+	// Tools are those that were called, each once, by first use.
+	Tools []string
 	// Sightings are ordered by tool and signature, each once.
 	Sightings []Sighting
 }
@@ -54,7 +56,7 @@ type TaskOutline struct {
 // OutlineOf draws the outline of a task.
 func OutlineOf(t Task) TaskOutline {
 	return TaskOutline{
-		Key: TaskKey{Namespace: t.Namespace, TaskID: t.TaskID}, GoalID: t.GoalID, TaskType: t.TaskType, Revision: t.Revision, Closed: t.Closed,
+		Tools: toolNames(t), Key: TaskKey{Namespace: t.Namespace, TaskID: t.TaskID}, GoalID: t.GoalID, TaskType: t.TaskType, Revision: t.Revision, Closed: t.Closed,
 		Finished: t.Finished, Status: t.Status, Certainty: t.Certainty, StartedAt: t.StartedAt, Sightings: Sightings(t),
 	}
 }
@@ -96,10 +98,13 @@ type TaskSighting struct {
 	At     time.Time
 }
 
-// before orders sightings: by time, and by task where that is the same.
-func (s TaskSighting) before(other TaskSighting) bool {
-	return cmp.Or(s.At.Compare(other.At), strings.Compare(s.TaskID, other.TaskID)) < 0
+// Compare orders sightings: by time, and by task where that is the same.
+func (s TaskSighting) Compare(other TaskSighting) int {
+	return cmp.Or(s.At.Compare(other.At), strings.Compare(s.TaskID, other.TaskID))
 }
+
+// before reports that a sighting comes before another.
+func (s TaskSighting) before(other TaskSighting) bool { return s.Compare(other) < 0 }
 
 // BasisReader tells of closed tasks, as their last written states say.
 type BasisReader interface {
@@ -110,24 +115,36 @@ type BasisReader interface {
 	// FirstSightings gives the first tasks that met an error, at most so many for each, the earliest first; some may be
 	// outdated.
 	FirstSightings(ctx context.Context, keys []ErrorKey, most int) (map[ErrorKey][]TaskSighting, error)
+	// NearTasks gives for each question the tasks next to it by their start, at most so many on each side, the earliest first
+	// and without itself; some may be outdated.
+	NearTasks(ctx context.Context, questions []NearTask, each int) ([][]TaskSighting, error)
 }
 
 // Basis is what the reflection of one task rests on beside the task itself.
 type Basis struct {
 	// Siblings are the tasks to compare it with, by start.
 	Siblings []TaskOutline
+	// Peers are tasks of its type that succeeded and called the same tools, by start; only for a task that failed.
+	Peers []TaskOutline
 	// Known holds the errors that an earlier task of the type has met, by [KnownKey].
 	Known map[string]bool
 }
 
-// Hash names the basis: it is the same if and only if the siblings, in the same revisions, and what is known are.
+// Hash names the basis: it is the same if and only if the siblings and peers, in the same revisions, and what is known are.
 func (b Basis) Hash() string {
 	parts := make([]string, 0, 2*len(b.Siblings)+len(b.Known)+1)
 	for _, s := range b.Siblings {
 		parts = append(parts, s.Key.TaskID, strconv.FormatUint(s.Revision, 10))
 	}
 	parts = append(parts, "")
-	return HashID(append(parts, slices.Sorted(maps.Keys(b.Known))...)...)
+	parts = append(parts, slices.Sorted(maps.Keys(b.Known))...)
+	if len(b.Peers) > 0 {
+		parts = append(parts, "")
+	}
+	for _, p := range b.Peers {
+		parts = append(parts, p.Key.TaskID, strconv.FormatUint(p.Revision, 10))
+	}
+	return HashID(parts...)
 }
 
 // Bases reads what the reflections of tasks rest on now.
@@ -140,9 +157,13 @@ func Bases(ctx context.Context, r BasisReader, tasks []TaskOutline) (map[TaskKey
 	if err != nil {
 		return nil, err
 	}
+	peers, err := peersNear(ctx, r, tasks)
+	if err != nil {
+		return nil, err
+	}
 	out := make(map[TaskKey]Basis, len(tasks))
 	for _, t := range tasks {
-		b := Basis{Known: map[string]bool{}}
+		b := Basis{Known: map[string]bool{}, Peers: peers[t.Key]}
 		b.Siblings = goals.SiblingsOf(t)
 		for _, s := range t.Sightings {
 			mine := TaskSighting{TaskID: t.Key.TaskID, At: s.At}

@@ -31,7 +31,7 @@ func SnapshotText(s Snapshot) string {
 	goal := cmp.Or(s.TaskContext.InputSummary, s.AppliesWhen)
 	return EmbeddedText(Situation(SituationOf{
 		TaskType: s.TaskContext.TaskType, Goal: goal, Tool: s.Decision.ToolSelected, Parameters: s.Decision.Parameters,
-		Error: quotable(s.Outcome.ErrorMessage, s.TaskContext.AvailableTools), AvailableTools: s.TaskContext.AvailableTools,
+		Error: quotable(s.Outcome.ErrorMessage, instance(strings.ToLower(goal+"\n"+string(s.Decision.Parameters))), s.TaskContext.AvailableTools), AvailableTools: s.TaskContext.AvailableTools,
 	}))
 }
 

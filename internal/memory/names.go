@@ -60,6 +60,14 @@ func IsRead(tool, command string) bool {
 	return false
 }
 
+// establishes reports a tool that proves something although it reads: what was verified counts as verified from then on.
+func establishes(tool string) bool {
+	words := nameWords(tool)
+	return slices.ContainsFunc(words, func(w string) bool {
+		return slices.Contains([]string{"verify", "validate", "authenticate", "authorize", "confirm", "approve"}, w)
+	}) || strings.Contains(tool, "验证") || strings.Contains(tool, "校验")
+}
+
 func changeVerb(w string) bool {
 	switch w {
 	case "set", "run", "update", "create", "delete", "remove", "add", "modify", "write", "send", "make", "book", "cancel", "insert",

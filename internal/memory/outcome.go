@@ -69,6 +69,10 @@ func (a *analyser) failedTask() {
 		if a.toolError || !wrote {
 			return // What failed visibly is looked at already, and of reading alone nothing can be said.
 		}
+		if f := a.peerDifference(); f != nil {
+			a.out.Findings = append(a.out.Findings, *f)
+			return
+		}
 		f := Finding{Kind: FindingLastWrite, Step: s, Trust: TrustAgentInferred, Evidence: []string{s.EventID}}
 		f.Look = a.reader(s, &f)
 		f.Reason = a.reason(&f)
@@ -78,6 +82,8 @@ func (a *analyser) failedTask() {
 	mine := writes(a.task)
 	f := Finding{Kind: FindingDiverged, Siblings: len(a.succeeded), Trust: TrustAgentInferred}
 	f.Left, f.Extra, f.Evidence = compareCalls(mine, a.succeeded)
+	left := len(f.Left)
+	f.Left = slices.DeleteFunc(f.Left, a.explained)
 	// The same call with other choices or values.
 	var other *Finding
 	for _, m := range slices.Backward(mine) {
@@ -95,6 +101,9 @@ func (a *analyser) failedTask() {
 		other.Evidence = append(other.Evidence, f.Evidence...)
 		a.out.Findings = append(a.out.Findings, *other)
 		return
+	}
+	if left > 0 && len(f.Left) == 0 && len(f.Extra) == 0 {
+		return // The failing call's lesson says it.
 	}
 	if len(f.Left) == 0 && len(f.Extra) == 0 {
 		f.Left, f.Evidence = leftReads(a.task, a.succeeded)
@@ -127,9 +136,18 @@ func (a *analyser) failedTask() {
 	a.out.Findings = append(a.out.Findings, f)
 }
 
+// explained reports a tool of which a lesson about a failing call says all there is to say: the call itself, and what it
+// needs before it.
+func (a *analyser) explained(tool string) bool {
+	return slices.ContainsFunc(a.out.Findings, func(f Finding) bool {
+		return f.Kind == FindingDiverged && f.Peers > 0 && (f.Step.Tool == tool || slices.Contains(f.Before, tool) ||
+			slices.ContainsFunc(f.Changes, func(c Change) bool { return c.SourceTool == tool }))
+	})
+}
+
 // reason is why the task is said to have failed, where that says more than a word.
 func (a *analyser) reason(f *Finding) string {
-	said := quotable(a.task.Reason, toolNames(a.task))
+	said := quotable(a.task.Reason, "", toolNames(a.task))
 	if len(strings.Fields(said)) < 3 && LanguageOf(said) != LanguageChinese {
 		return ""
 	}

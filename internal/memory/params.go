@@ -150,6 +150,11 @@ type Change struct {
 	// sourceEvent is the event that held it.
 	sourceEvent string
 	newValues   []string
+	// Form is the form that the working call has a value in, where it is known by name, and Example and Counter are the
+	// values of a change of form or type; each is empty unless it is the tool's own (see [own]).
+	Form             Form
+	Example, Counter string
+	old, now         leaf
 	// Related means that the error speaks of it.
 	Related bool
 }
@@ -335,6 +340,29 @@ func differences(failing, working json.RawMessage, errorText string) []Change {
 			counted[path] = true
 		}
 	}
+	// A list in the place of one value, or the other way round.
+	for _, path := range slices.Clone(added) {
+		one, many, to := strings.TrimSuffix(path, "[]"), path, "list"
+		if one == path {
+			many, to = path+"[]", ""
+		}
+		other := one
+		if to == "" {
+			other = many
+		}
+		if leaves := slices.Concat(a.leaves[one], b.leaves[one]); !slices.Contains(removed, other) || len(leaves) == 0 || !scalar(leaves[0].kind) {
+			continue
+		}
+		c := Change{Kind: ChangeType, Parameter: one, To: "list"}
+		if to == "list" {
+			c.From, c.old = a.leaves[one][0].kind, a.leaves[one][0]
+		} else {
+			c.From, c.To, c.now = "list", b.leaves[one][0].kind, b.leaves[one][0]
+		}
+		out = append(out, c)
+		gone := func(p string) bool { return p == one || p == many }
+		added, removed = slices.DeleteFunc(added, gone), slices.DeleteFunc(removed, gone)
+	}
 	under := func(path string) bool {
 		for list := range counted {
 			if path == list || strings.HasPrefix(path, list+"[]") {
@@ -362,6 +390,9 @@ func differences(failing, working json.RawMessage, errorText string) []Change {
 		if leaves := b.leaves[path]; len(leaves) > 0 {
 			c.To = describe(path, leaves[0])
 			c.newValues = valuesOf(leaves, nil)
+			if len(leaves) == 1 {
+				c.now = leaves[0]
+			}
 		}
 		out = append(out, c)
 	}
@@ -516,13 +547,17 @@ func changeAt(path string, old, now []leaf, named []float64) Change {
 	c := Change{Kind: ChangeValue, Parameter: path, newValues: valuesOf(now, old)}
 	from, to := firstOther(old, now), firstOther(now, old)
 	c.From, c.To = describe(path, from), describe(path, to)
+	if len(old) == 1 && len(now) == 1 {
+		c.old, c.now = from, to
+		c.Form = formOf(path, from, to)
+	}
 	if before, after, numbers := sums(old, now); numbers && before != after && slices.Contains(named, after) && (len(old) > 1 || len(now) > 1 || strings.Contains(path, "[]")) {
 		c.Kind, c.From, c.To = ChangeTotal, "", ""
 		return c
 	}
 	switch {
 	case from.kind != to.kind && from.kind != "list" && to.kind != "list" && from.kind != "null":
-		if bareText(from.value) == bareText(to.value) || from.kind == "text" && to.kind == "number" || from.kind == "number" && to.kind == "text" {
+		if scalar(from.kind) && scalar(to.kind) {
 			c.Kind, c.From, c.To = ChangeType, from.kind, to.kind
 		}
 	case from.kind == "text" && to.kind == "text":
@@ -540,6 +575,8 @@ func changeAt(path string, old, now []leaf, named []float64) Change {
 	}
 	return c
 }
+
+func scalar(kind string) bool { return kind == "text" || kind == "number" || kind == "boolean" }
 
 func firstOther(leaves, than []leaf) leaf {
 	for _, l := range leaves {

@@ -22,6 +22,7 @@ type reading struct {
 	*Reflector
 	bases    map[memory.TaskKey]memory.Basis
 	siblings map[memory.TaskKey]memory.Task
+	peers    map[memory.TaskKey]memory.Peer
 	known    map[[3]string][]memory.Snapshot
 	standing map[memory.TaskKey]standing
 }
@@ -34,7 +35,7 @@ type standing struct {
 
 func (r *Reflector) reading() *reading {
 	return &reading{
-		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
+		Reflector: r, bases: map[memory.TaskKey]memory.Basis{}, siblings: map[memory.TaskKey]memory.Task{}, peers: map[memory.TaskKey]memory.Peer{}, known: map[[3]string][]memory.Snapshot{}, standing: map[memory.TaskKey]standing{},
 	}
 }
 
@@ -112,6 +113,24 @@ func (b *reading) siblingsOf(ctx context.Context, basis memory.Basis) ([]memory.
 	return out, nil
 }
 
+// peersOf gives the peers of a basis with their steps.
+func (b *reading) peersOf(ctx context.Context, basis memory.Basis) ([]memory.Peer, error) {
+	keys := make([]memory.TaskKey, len(basis.Peers))
+	for i, p := range basis.Peers {
+		keys[i] = p.Key
+	}
+	if err := b.readSiblings(ctx, keys); err != nil {
+		return nil, err
+	}
+	out := make([]memory.Peer, 0, len(keys))
+	for _, key := range keys {
+		if p, is := b.peers[key]; is {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
 // readSiblings reads tasks that were not read yet.
 func (b *reading) readSiblings(ctx context.Context, keys []memory.TaskKey) error {
 	var missing []memory.TaskKey
@@ -133,6 +152,7 @@ func (b *reading) readSiblings(ctx context.Context, keys []memory.TaskKey) error
 		for _, key := range chunk {
 			if evs := memory.Envelopes(stored[key]); len(evs) > 0 { // else it was erased
 				b.siblings[key] = memory.BuildTask(evs, true)
+				b.peers[key] = memory.NewPeer(b.siblings[key], evs)
 			}
 		}
 		missing = missing[len(chunk):]
@@ -205,7 +225,7 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 	var siblings []memory.TaskKey
 	for _, t := range tasks {
 		keys = append(keys, taskKey(t))
-		for _, s := range b.bases[taskKey(t)].Siblings {
+		for _, s := range slices.Concat(b.bases[taskKey(t)].Siblings, b.bases[taskKey(t)].Peers) {
 			siblings = append(siblings, s.Key)
 		}
 	}
@@ -237,7 +257,39 @@ func (r *Reflector) ReflectAll(ctx context.Context, requests []memory.Reflection
 	for k := range plans {
 		errs[from[k]] = err
 	}
+	if err == nil {
+		r.renew(ctx, plans, func(k int) error {
+			_, err := r.Reflect(ctx, requests[from[k]])
+			return err
+		}, func(k int, err error) { errs[from[k]] = err })
+	}
 	return errs
+}
+
+// renew reflects those of the tasks again whose basis has changed while they were reflected: another reflection of the same
+// task, on what is the basis now, may have been written meanwhile, and nobody watches the task any more.
+func (r *Reflector) renew(ctx context.Context, plans []*Plan, again func(k int) error, failed func(k int, err error)) {
+	var outlines []memory.TaskOutline
+	var of []int
+	for k, p := range plans {
+		if p.Closed && p.concerned {
+			outlines, of = append(outlines, p.outline), append(of, k)
+		}
+	}
+	if len(outlines) == 0 {
+		return
+	}
+	bases, err := memory.Bases(ctx, r.opts.Tasks, outlines)
+	for i, k := range of {
+		switch {
+		case err != nil:
+			failed(k, fmt.Errorf("find out whether what the reflection of task %q rests on has changed: %w", plans[k].TaskID, err))
+		case bases[outlines[i].Key].Hash() != plans[k].Basis:
+			if err := again(k); err != nil {
+				failed(k, err)
+			}
+		}
+	}
 }
 
 // finish stores what plans hold, and then that they were made.

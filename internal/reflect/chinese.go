@@ -43,7 +43,7 @@ func (chinese) cause(f memory.Finding) string {
 	case memory.FindingRepeated:
 		return fmt.Sprintf("`%s` 失败后又原样重试", f.Step.Tool)
 	case memory.FindingDiverged:
-		return fmt.Sprintf("与同一目标下成功的 %d 个任务做法不同", f.Siblings)
+		return fmt.Sprintf("与%s成功的 %d 个任务做法不同", kindZHOf(f), f.Siblings)
 	case memory.FindingLastWrite:
 		return fmt.Sprintf("未知：每次调用都成功但任务失败，`%s` 是最后一次修改", f.Step.Tool)
 	case memory.FindingCorrection:
@@ -58,8 +58,10 @@ func (chinese) cause(f memory.Finding) string {
 func (c chinese) instruction(f memory.Finding) []string {
 	var do []string
 	switch {
-	case f.Kind == memory.FindingDiverged && len(f.Changes) == 0:
-		if len(f.Left) > 0 {
+	case f.Kind == memory.FindingDiverged && len(f.Changes) == 0 && len(f.Before) == 0:
+		if len(f.Left) > 0 && f.Peers > 0 {
+			do = append(do, "还要调用 "+names(f.Left)+withZH(f))
+		} else if len(f.Left) > 0 {
 			do = append(do, "要调用 "+names(f.Left)+withZH(f))
 		}
 		if len(f.Extra) > 0 {
@@ -86,7 +88,7 @@ func (c chinese) instruction(f memory.Finding) []string {
 		}
 		return []string{out}
 	case len(f.Before) > 0:
-		return []string{"先调用 " + names(f.Before)}
+		do = append(do, "先调用 "+names(f.Before))
 	}
 	for _, change := range telling(f.Changes) {
 		do = append(do, c.change(change))
@@ -95,6 +97,29 @@ func (c chinese) instruction(f memory.Finding) []string {
 		do = c.unrepaired(f)
 	}
 	return do
+}
+
+// kindZHOf is what the tasks that a finding rests on have in common.
+func kindZHOf(f memory.Finding) string {
+	if f.Peers > 0 {
+		return "同类任务中"
+	}
+	return "同一目标下"
+}
+
+// triedZH says what did not help.
+func triedZH(f memory.Finding) string {
+	var out []string
+	if len(f.Varied) > 0 {
+		out = append(out, "更换 "+names(f.Varied))
+	}
+	if len(f.Tried) > 0 {
+		out = append(out, "事先调用 "+names(f.Tried))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "；" + strings.Join(out, "、") + "都没有用"
 }
 
 func withZH(f memory.Finding) string {
@@ -114,6 +139,9 @@ func kindZH(kind string) string {
 
 func (chinese) change(c memory.Change) string {
 	p := path(c.Parameter)
+	if form := formZH(c); form != "" {
+		return form
+	}
 	out := ""
 	switch c.Kind {
 	case memory.ChangeTotal:
@@ -121,7 +149,7 @@ func (chinese) change(c memory.Change) string {
 	case memory.ChangeRenamed:
 		return "参数名用 " + p + "，不要用 `" + c.FromName + "`"
 	case memory.ChangeType:
-		return p + " 应传" + kindZH(c.To) + "，而不是" + kindZH(c.From)
+		return p + " 应传" + kindZH(c.To) + like("（例如 `", c.Example, "`）") + "，而不是" + kindZH(c.From) + like("（`", c.Counter, "`）")
 	case memory.ChangeFormat:
 		return p + " 应写成 `" + c.To + "`，而不是 `" + c.From + "`"
 	case memory.ChangeClauses:
@@ -170,6 +198,24 @@ func (chinese) change(c memory.Change) string {
 	return out
 }
 
+// formZH says in which form a value is to be, where that has a name; otherwise nothing.
+func formZH(c memory.Change) string {
+	form, ok := map[memory.Form]string{
+		memory.FormMilliseconds: "毫秒数（数字）", memory.FormSeconds: "秒数（数字）", memory.FormMinutes: "分钟数（数字）", memory.FormHours: "小时数（数字）",
+		memory.FormDays: "天数（数字）", memory.FormMinorUnits: "以分为单位的金额", memory.FormFraction: "0 到 1 之间的小数", memory.FormCurrencyCode: "三位字母货币代码（ISO 4217）",
+		memory.FormCountryCode: "两位字母国家代码（ISO 3166）", memory.FormLanguageCode: "语言代码（BCP 47）", memory.FormClock: "24 小时制的 hh:mm",
+		memory.FormE164: "E.164 格式（+ 加纯数字）", memory.FormKebab: "kebab-case 形式", memory.FormSnake: "snake_case 形式", memory.FormUpper: "大写", memory.FormLower: "小写",
+		memory.FormHash: "以 # 开头的形式", memory.FormNoHash: "不带 # 的形式",
+	}[c.Form]
+	if !ok {
+		return ""
+	}
+	if c.Kind == memory.ChangeType && c.To == "text" {
+		form += "（文本）"
+	}
+	return path(c.Parameter) + " 应写成" + form + like("（例如 `", c.Example, "`）") + like("，而不是 `", c.Counter, "`")
+}
+
 func (chinese) unrepaired(f memory.Finding) []string {
 	var do []string
 	switch {
@@ -181,12 +227,14 @@ func (chinese) unrepaired(f memory.Finding) []string {
 		do = append(do, "让 "+path(f.Total)+" 各值之和正好等于错误信息中给出的总额")
 	case f.Look != "" && f.CauseClass == memory.CauseInformation:
 		do = append(do, "先用 `"+f.Look+"` 查到它需要的内容")
-	case f.Look != "":
-		do = append(do, "先用 `"+f.Look+"` 读取状态，确认不会出现该错误再调用")
 	case f.CauseClass == memory.CauseInformation:
 		do = append(do, "先确认所查的内容存在，或询问用户")
-	default:
+	case f.Look != "" && speaks(f.Error):
+		do = append(do, "先用 `"+f.Look+"` 读取状态，确认不会出现该错误再调用")
+	case speaks(f.Error):
 		do = append(do, "先确认不会出现该错误")
+	default:
+		do = append(do, "先弄清它需要什么，或询问用户")
 	}
 	return do
 }
@@ -215,15 +263,22 @@ func (c chinese) lesson(f memory.Finding, do []string) string {
 		if f.Kind == memory.FindingRepeated {
 			return out + fmt.Sprintf("。不要原样重复调用：它失败了 %d 次且一直没有成功，应改变调用方式或告诉用户。", f.Repeats)
 		}
-		return out + "，之后也没有调用成功。"
+		return out + "，目前没有已知的解决办法" + triedZH(f) + "。"
 	case memory.FindingDiverged:
+		if f.Error != "" {
+			return "调用 " + tool + " 时，" + what + "；否则它会" + quote + fmt.Sprintf("。同类任务中有 %d 个这样做，调用成功。", f.Siblings)
+		}
 		if len(f.Changes) > 0 {
 			what = "调用 " + tool + " 时" + what
 			if len(f.Left) > 0 {
 				what += "；还要调用 " + names(f.Left)
 			}
 		}
-		return goal + what + fmt.Sprintf("：同一目标下有 %d 个任务这样做而成功，此任务失败了。", f.Siblings)
+		out := goal + what + fmt.Sprintf("：%s有 %d 个任务这样做而成功，此任务失败了", kindZHOf(f), f.Siblings)
+		if f.Reason != "" {
+			out += "：“" + f.Reason + "”"
+		}
+		return out + "。"
 	case memory.FindingLastWrite:
 		why := "曾有任务每次调用都成功却仍失败，这是它的最后一次修改"
 		if f.Reason != "" {

@@ -1,6 +1,7 @@
 package reflect_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -49,6 +50,24 @@ func recordedRuns(t *testing.T) []recorded {
 	return out
 }
 
+// peersNear gives the recorded runs next to one that used one of its tools and succeeded.
+func peersNear(of []recorded, r recorded) []memory.Peer {
+	at := slices.IndexFunc(of, func(o recorded) bool { return o.task.TaskID == r.task.TaskID })
+	tools := memory.OutlineOf(r.task).Tools
+	var out []memory.Peer
+	before := slices.Clone(of[:at])
+	slices.Reverse(before)
+	for _, side := range [][]recorded{before, of[at+1:]} {
+		n := 0
+		for _, o := range side {
+			if n < 4 && o.task.Status == events.StatusSuccess && slices.ContainsFunc(memory.OutlineOf(o.task).Tools, func(tool string) bool { return slices.Contains(tools, tool) }) {
+				out, n = append(out, memory.NewPeer(o.task, o.evs)), n+1
+			}
+		}
+	}
+	return out
+}
+
 // TestRecordedRuns lets the evidence critic look at every recorded run: what it says must be in the evidence, useful,
 // and never about an outage.
 func TestRecordedRuns(t *testing.T) {
@@ -58,10 +77,19 @@ func TestRecordedRuns(t *testing.T) {
 	for _, r := range runs {
 		byGoal[r.task.GoalID] = append(byGoal[r.task.GoalID], r.task)
 	}
+	byType := map[string][]recorded{}
+	for _, r := range runs {
+		byType[r.task.TaskType] = append(byType[r.task.TaskType], r)
+	}
+	for _, of := range byType {
+		slices.SortFunc(of, func(a, b recorded) int {
+			return cmp.Or(a.task.StartedAt.Compare(b.task.StartedAt), strings.Compare(a.task.TaskID, b.task.TaskID))
+		})
+	}
 	kinds, dropped, samples := map[string]int{}, map[string]int{}, map[string][]string{}
 	payment, gate := 0, 0
 	for _, r := range runs {
-		a := memory.Analyse(r.task, byGoal[r.task.GoalID], r.evs, memory.AnalysisOptions{})
+		a := memory.Analyse(r.task, byGoal[r.task.GoalID], r.evs, memory.AnalysisOptions{Peers: peersNear(byType[r.task.TaskType], r)})
 		for reason, n := range a.Dropped {
 			dropped[r.file+" "+reason] += n
 		}
@@ -85,6 +113,10 @@ func TestRecordedRuns(t *testing.T) {
 				payment++
 			}
 			key := r.file + " " + string(f.Kind)
+			if f.Peers > 0 {
+				key += " of the type"
+				kinds[key]++
+			}
 			samples[key] = append(samples[key], fmt.Sprintf("[i%.2f c%.2f %s] %s\n      WHEN %s\n      WHY  %s\n      SIT  %s", f.Importance, f.Confidence, f.CauseClass, lesson, when, cause, f.Situation))
 		}
 	}

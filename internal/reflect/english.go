@@ -45,7 +45,7 @@ func (english) cause(f memory.Finding) string {
 	case memory.FindingRepeated:
 		return fmt.Sprintf("`%s` was called again unchanged after it had failed", f.Step.Tool)
 	case memory.FindingDiverged:
-		return "the task did otherwise than " + plural(f.Siblings, "one task", "tasks") + " of the same goal that succeeded"
+		return "the task did otherwise than " + plural(f.Siblings, "one task", "tasks") + " of the same " + kindOf(f) + " that succeeded"
 	case memory.FindingLastWrite:
 		return fmt.Sprintf("unknown: every call succeeded and the task failed; `%s` was its last change", f.Step.Tool)
 	case memory.FindingCorrection:
@@ -68,8 +68,10 @@ func changedNames(changes []memory.Change) string {
 func (e english) instruction(f memory.Finding) []string {
 	var do []string
 	switch {
-	case f.Kind == memory.FindingDiverged && len(f.Changes) == 0:
-		if len(f.Left) > 0 {
+	case f.Kind == memory.FindingDiverged && len(f.Changes) == 0 && len(f.Before) == 0:
+		if len(f.Left) > 0 && f.Peers > 0 {
+			do = append(do, "also call "+names(f.Left)+with(f))
+		} else if len(f.Left) > 0 {
 			do = append(do, "call "+names(f.Left)+with(f))
 		}
 		if len(f.Extra) > 0 {
@@ -96,7 +98,7 @@ func (e english) instruction(f memory.Finding) []string {
 		}
 		return []string{out + " instead"}
 	case len(f.Before) > 0:
-		return []string{"call " + names(f.Before) + " first"}
+		do = append(do, "call "+names(f.Before)+" first")
 	}
 	for _, c := range telling(f.Changes) {
 		do = append(do, e.change(c))
@@ -122,6 +124,9 @@ func with(f memory.Finding) string {
 // change says how the working call differs, as what to do.
 func (english) change(c memory.Change) string {
 	p := path(c.Parameter)
+	if form := formEN(c); form != "" {
+		return form
+	}
 	out := ""
 	switch c.Kind {
 	case memory.ChangeTotal:
@@ -129,7 +134,7 @@ func (english) change(c memory.Change) string {
 	case memory.ChangeRenamed:
 		return "name the parameter " + p + ", not `" + c.FromName + "`"
 	case memory.ChangeType:
-		return "pass " + p + " as a " + c.To + ", not as a " + c.From
+		return "pass " + p + " as a " + c.To + like(" (such as `", c.Example, "`)") + ", not as a " + c.From + like(" (`", c.Counter, "`)")
 	case memory.ChangeFormat:
 		return "write " + p + " as `" + c.To + "`, not as `" + c.From + "`"
 	case memory.ChangeClauses:
@@ -178,6 +183,57 @@ func (english) change(c memory.Change) string {
 	return out
 }
 
+// formEN says in which form a value is to be, where that has a name; otherwise nothing.
+func formEN(c memory.Change) string {
+	form, ok := map[memory.Form]string{
+		memory.FormMilliseconds: "as a number of milliseconds", memory.FormSeconds: "as a number of seconds", memory.FormMinutes: "as a number of minutes",
+		memory.FormHours: "as a number of hours", memory.FormDays: "as a number of days", memory.FormMinorUnits: "in minor units (cents)",
+		memory.FormFraction: "as a fraction between 0 and 1", memory.FormCurrencyCode: "as a three-letter currency code (ISO 4217)",
+		memory.FormCountryCode: "as a two-letter country code (ISO 3166)", memory.FormLanguageCode: "as a language tag (BCP 47)",
+		memory.FormClock: "as hh:mm in 24-hour notation", memory.FormE164: "in E.164 form: + and digits only", memory.FormKebab: "in kebab-case",
+		memory.FormSnake: "in snake_case", memory.FormUpper: "in upper case", memory.FormLower: "in lower case", memory.FormHash: "with a # in front",
+		memory.FormNoHash: "without the # in front",
+	}[c.Form]
+	if !ok {
+		return ""
+	}
+	if c.Kind == memory.ChangeType && c.To == "text" {
+		form += ", as a text"
+	}
+	return "write " + path(c.Parameter) + " " + form + like(", such as `", c.Example, "`") + like(", not as `", c.Counter, "`")
+}
+
+// like puts a value between what goes before and after it, or says nothing without one.
+func like(before, value, after string) string {
+	if value == "" {
+		return ""
+	}
+	return before + value + after
+}
+
+// kindOf is what the tasks that a finding rests on have in common.
+func kindOf(f memory.Finding) string {
+	if f.Peers > 0 {
+		return "type"
+	}
+	return "goal"
+}
+
+// tried says what did not help.
+func tried(f memory.Finding) string {
+	var out []string
+	if len(f.Varied) > 0 {
+		out = append(out, "another "+names(f.Varied))
+	}
+	if len(f.Tried) > 0 {
+		out = append(out, "calling "+names(f.Tried)+" first")
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return ", and " + strings.Join(out, " or ") + " did not help"
+}
+
 // unrepaired says what to do about a failure of which no repair is known.
 func (english) unrepaired(f memory.Finding) []string {
 	var do []string
@@ -190,12 +246,14 @@ func (english) unrepaired(f memory.Finding) []string {
 		do = append(do, "make the values of "+path(f.Total)+" add up exactly to the total, which the error names")
 	case f.Look != "" && f.CauseClass == memory.CauseInformation:
 		do = append(do, "look up what it needs with `"+f.Look+"`")
-	case f.Look != "":
-		do = append(do, "read the state with `"+f.Look+"` and call only if this does not apply")
 	case f.CauseClass == memory.CauseInformation:
 		do = append(do, "make sure that what it is asked for exists, or ask the user")
-	default:
+	case f.Look != "" && speaks(f.Error):
+		do = append(do, "read the state with `"+f.Look+"` and call only if this does not apply")
+	case speaks(f.Error):
 		do = append(do, "make sure that this does not apply")
+	default:
+		do = append(do, "find out what it needs, or ask the user")
 	}
 	return do
 }
@@ -234,9 +292,17 @@ func (e english) lesson(f memory.Finding, do []string) string {
 		if f.Kind == memory.FindingRepeated {
 			return out + ". Do not repeat the call unchanged: it failed " + plural(f.Repeats, "once", "times") + " and nothing made it work; change it or tell the user."
 		}
-		return out + ". No later call made it work."
+		return out + "; no repair is known" + tried(f) + "."
 	case memory.FindingDiverged:
-		done := plural(f.Siblings, "a task of this goal", "tasks of this goal") + " succeeded so and this one failed."
+		if f.Error != "" {
+			return "When calling " + tool + ", " + what + "; otherwise it" + strings.TrimSuffix(quote, ".") + ". " +
+				capital(plural(f.Siblings, "another task", "other tasks")) + " of this type did so, and the call worked."
+		}
+		done := plural(f.Siblings, "a task of this "+kindOf(f), "tasks of this "+kindOf(f)) + " succeeded so and this one failed"
+		if f.Reason != "" {
+			done += ": \"" + f.Reason + "\""
+		}
+		done += "."
 		if len(f.Changes) > 0 {
 			if len(f.Left) > 0 {
 				what += "; also call " + names(f.Left)

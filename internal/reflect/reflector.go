@@ -145,6 +145,9 @@ type Plan struct {
 	oldMemories  []memory.Memory
 	relations    []memory.Relation
 	kinds        []memory.FindingKind
+	// outline is the task, and concerned says that its reflection rests on others at all.
+	outline   memory.TaskOutline
+	concerned bool
 }
 
 // Discarded is a decision that was not kept, and why.
@@ -254,11 +257,17 @@ func (b *reading) plan(ctx context.Context, task memory.Task, evs []events.Event
 	if err != nil {
 		return Plan{}, err
 	}
-	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: basis.Known, MinImportance: b.opts.MinImportance})
+	peers, err := b.peersOf(ctx, basis)
+	if err != nil {
+		return Plan{}, err
+	}
+	a := memory.Analyse(task, siblings, evs, memory.AnalysisOptions{Known: basis.Known, Peers: peers, MinImportance: b.opts.MinImportance})
 	p := Plan{
 		Namespace: task.Namespace, TaskID: task.TaskID, Revision: revision, Closed: closed, ReflectedBy: criticEvidence, Dropped: a.Dropped,
 		Snapshots: []memory.Snapshot{}, Memories: []memory.Memory{}, Basis: basis.Hash(), unchanged: map[string]bool{},
 	}
+	p.outline = memory.OutlineOf(task)
+	p.concerned = task.GoalID != "" || len(p.outline.Sightings) > 0 || task.Status == events.StatusFailure
 	d := drafter{reading: b, task: task, evs: evs, analysis: a, plan: &p, version: memory.Version{
 		TaskRevision: revision, Writer: writerReflector, WriterKind: memory.WriterMachine,
 	}}

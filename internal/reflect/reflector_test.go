@@ -1,11 +1,13 @@
 package reflect_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hindsight-memory/hindsight/events"
 	"github.com/hindsight-memory/hindsight/internal/memory"
@@ -288,5 +290,88 @@ func TestSignatureAgreesWithRecord(t *testing.T) {
 		if want := fmt.Sprintf("%X", memory.ErrorSignature(messages[i])); signature != want {
 			t.Errorf("%q: the record has %s, Go has %s", messages[i], signature, want)
 		}
+	}
+}
+
+// TestAPeerReplacesTheLesson: a failure of which no repair is known gets the lesson once a task of its type succeeds, and
+// loses it when another shows the contrary.
+func TestAPeerReplacesTheLesson(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	bill := func(id, goal, parameters string, minute int) *script {
+		s := newScript(id, "goal-"+id, goal).ok("create_invoice", parameters, "ok").end(events.StatusSuccess)
+		for i := range s.evs {
+			s.evs[i].Time = s.evs[i].Time.Add(time.Duration(minute) * time.Minute)
+		}
+		return s
+	}
+	bad := newScript("bad", "goal-bad", "Bill Mara for 46.25").fail("create_invoice", `{"customer":"Mara","amount":46.25}`, "IV-12: incomplete").end(events.StatusFailure)
+	r.put(t, bad)
+	before := r.reflect(t, bad)
+	id := r.snapshot(t, "bad").SnapshotID
+	if got := r.snapshot(t, "bad").Reflection.Lesson; !strings.Contains(got, "no repair is known") {
+		t.Errorf("alone: %s", got)
+	}
+	good := bill("good", "Bill Aiko for 30.20", `{"customer":"Aiko","amount":30.2,"tax_mode":"exclusive"}`, 5)
+	r.put(t, good)
+	// Whoever looks after closed tasks finds out that the success concerns the failure.
+	concerned, err := memory.ConcernedPeers(t.Context(), r.ClickHouse, []memory.TaskOutline{memory.OutlineOf(good.task()), memory.OutlineOf(bad.task())}, func(memory.TaskKey) bool { return false })
+	must(t, err)
+	key := func(id string) memory.TaskKey { return memory.TaskKey{Namespace: r.namespace, TaskID: id} }
+	if len(concerned) != 1 || concerned[key("bad")] != key("good") {
+		t.Errorf("concerned %v", concerned)
+	}
+	after := r.reflect(t, bad)
+	got := r.snapshot(t, "bad")
+	if before.Basis == after.Basis || got.SnapshotID != id || !strings.Contains(got.Reflection.Lesson, "add `tax_mode` (`exclusive` worked)") || got.Confidence > 0.4 {
+		t.Errorf("after a success (%s, then %s), confidence %v: %s", before.Basis, after.Basis, got.Confidence, got.Reflection.Lesson)
+	}
+	versions := r.versions(t, id)
+	if again := r.reflect(t, bad); again.Basis != after.Basis || r.versions(t, id) != versions {
+		t.Errorf("again: %+v, %d versions, then %d", again, versions, r.versions(t, id))
+	}
+	r.put(t, bill("contrary", "Bill Ole for 8", `{"customer":"Ole","amount":8}`, -5))
+	errs := r.reflector.ReflectAll(t.Context(), []memory.ReflectionRequest{r.request(bad, true)})
+	if got := r.snapshot(t, "bad").Reflection.Lesson; errs[0] != nil || !strings.Contains(got, "no repair is known") {
+		t.Errorf("after a contrary success: %s, %v", got, errs[0])
+	}
+	// Another task of the type that failed late is told at once.
+	late := newScript("late", "goal-late", "Pay Mara").fail("create_payment", `{"customer":"Mara"}`, "odd state").end(events.StatusFailure)
+	r.put(t, late)
+	r.reflect(t, late)
+	if got := r.snapshot(t, "late").Reflection.Lesson; strings.Contains(got, "tax_mode") {
+		t.Errorf("of another tool: %s", got)
+	}
+}
+
+// meanwhile lets something happen while a reflection is written.
+type meanwhile struct {
+	reflect.Ledger
+	happens func()
+}
+
+func (m *meanwhile) InsertReflections(ctx context.Context, reflections []memory.TaskReflection) error {
+	if f := m.happens; f != nil {
+		m.happens = nil
+		f()
+	}
+	return m.Ledger.InsertReflections(ctx, reflections) //nolint:wrapcheck // It adds nothing.
+}
+
+// TestTheBasisChangesMeanwhile: what closes while a task is reflected is looked at before the task is left alone.
+func TestTheBasisChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	ledger := &meanwhile{}
+	r := newRig(t, func(o *reflect.Options) {
+		ledger.Ledger = o.Ledger
+		o.Ledger = ledger
+	})
+	bad := newScript("bad", "goal-bad", "Bill Mara for 46.25").fail("create_invoice", `{"customer":"Mara","amount":46.25}`, "IV-12: incomplete").end(events.StatusFailure)
+	good := newScript("good", "goal-good", "Bill Aiko for 30.20").ok("create_invoice", `{"customer":"Aiko","amount":30.2,"tax_mode":"exclusive"}`, "ok").end(events.StatusSuccess)
+	r.put(t, bad)
+	ledger.happens = func() { r.put(t, good) }
+	errs := r.reflector.ReflectAll(t.Context(), []memory.ReflectionRequest{r.request(bad, true)})
+	if got := r.snapshot(t, "bad").Reflection.Lesson; errs[0] != nil || !strings.Contains(got, "add `tax_mode`") {
+		t.Errorf("%s, %v", got, errs[0])
 	}
 }

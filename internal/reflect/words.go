@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
@@ -64,7 +65,7 @@ func telling(changes []memory.Change) []memory.Change {
 	keep(func(c memory.Change) bool { return c.Kind == memory.ChangeTotal })
 	keep(func(c memory.Change) bool { return c.Related })
 	keep(func(c memory.Change) bool {
-		return c.Kind == memory.ChangeRenamed || c.Kind == memory.ChangeType || c.Kind == memory.ChangeFormat || c.Kind == memory.ChangeClauses
+		return c.Kind == memory.ChangeRenamed || c.Kind == memory.ChangeType || c.Kind == memory.ChangeFormat || c.Kind == memory.ChangeClauses || c.Form != ""
 	})
 	keep(func(c memory.Change) bool {
 		return c.Kind != memory.ChangeValue || c.Source != memory.SourceUnknown || !memory.Particular(c.From) && !memory.Particular(c.To)
@@ -82,8 +83,24 @@ func ahead(f memory.Finding) bool {
 	}
 	named := telling(f.Changes)
 	return len(named) > 0 && !slices.ContainsFunc(named, func(c memory.Change) bool {
-		return c.Kind == memory.ChangeValue || c.Kind == memory.ChangeCount || c.Source == memory.SourceError
+		return c.Kind == memory.ChangeValue && c.Form == "" || c.Kind == memory.ChangeCount || c.Source == memory.SourceError
 	})
+}
+
+// speaks reports an error that says in words what is wrong; a code alone says nothing of how to avoid it.
+func speaks(text string) bool {
+	words, han := 0, 0
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		for _, r := range w {
+			if unicode.Is(unicode.Han, r) {
+				han++
+			}
+		}
+		if len(w) > 2 {
+			words++
+		}
+	}
+	return words >= 3 || han >= 4
 }
 
 // path names a parameter for a reader: payment_methods[].amount.

@@ -90,3 +90,44 @@ func TestOutlines(t *testing.T) {
 		t.Errorf("of the goal in another namespace: %+v, %v", of, err)
 	}
 }
+
+// TestNearTasks: the tasks of a type that called a tool and ended in one way, next to a moment on both sides.
+func TestNearTasks(t *testing.T) {
+	t.Parallel()
+	c := migrated(t)
+	var tasks []memory.Task
+	for n := range 8 {
+		task := failedTask(fmt.Sprintf("task%d", n), 10+n, 7)
+		task.Status = events.StatusSuccess
+		tasks = append(tasks, task)
+		task.Revision = 9
+		tasks = append(tasks, task)
+	}
+	failure, open, guessed, other, elsewhere := failedTask("failure", 13, 7), failedTask("open", 13, 6), failedTask("guessed", 13, 7), failedTask("other", 13, 7), failedTask("elsewhere", 13, 7)
+	open.Closed, guessed.Certainty, other.TaskType, elsewhere.Namespace = false, memory.CertaintyInferred, "other type", "u"
+	for _, task := range append(tasks, failure, open, guessed, other, elsewhere) {
+		if err := c.InsertTasks(t.Context(), []memory.Task{task}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(n int, tool string, status events.Status) memory.NearTask {
+		return memory.NearTask{Namespace: "t", TaskType: "type", Tool: tool, Status: status, At: tasks[2*n].StartedAt, TaskID: tasks[2*n].TaskID}
+	}
+	questions := []memory.NearTask{at(3, "pay", events.StatusSuccess), at(0, "pay", events.StatusFailure), at(3, "book", events.StatusSuccess), at(7, "pay", events.StatusSuccess)}
+	for range 50 { // more than one statement asks
+		questions = append(questions, at(5, "pay", events.StatusSuccess))
+	}
+	got, err := c.NearTasks(t.Context(), questions, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range map[int][]string{0: {"task1", "task2", "task4", "task5"}, 1: {"failure"}, 2: nil, 3: {"task5", "task6"}, 53: {"task3", "task4", "task6", "task7"}} {
+		var ids []string
+		for _, s := range got[i] {
+			ids = append(ids, s.TaskID)
+		}
+		if !slices.Equal(ids, want) {
+			t.Errorf("question %d: %v, want %v", i, ids, want)
+		}
+	}
+}
