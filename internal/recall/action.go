@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,8 +19,9 @@ import (
 // maxOfTool is how many failures of one tool an action is compared with, the newest first.
 const maxOfTool = 200
 
-// action finds what is known to go wrong with a call: failed decisions of the same tool whose parameters had the same
-// shape, and active rules about the tool. What only looks alike is left out: a warning that is mostly wrong is not read.
+// action finds what is known to go wrong with a call: failed decisions of the same tool that the call repeats in what was
+// wrong with them, and active rules about the tool. What only looks alike, or is done already, is left out: a warning that is
+// mostly wrong is not read.
 func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	var (
 		snapshots []memory.Snapshot
@@ -47,12 +49,12 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	p := newPool()
 	loaded := map[string]record{}
 	similarity := map[string]float64{}
-	parameters := cmp.Or(strings.TrimSpace(string(a.Parameters)), "{}")
-	shape, values := memory.Shape(json.RawMessage(parameters)), memory.ParameterValues(json.RawMessage(parameters))
+	call := newProposed(ctx, a)
 	common := &commonErrors{calls: s.o.Calls, action: a, snapshots: snapshots}
+	told := map[string]bool{}            // errors that the call is about to meet again
 	said := map[string]string{}          // by signature, the snapshot that stands for all that say the same: there may be hundreds
 	for _, snapshot := range snapshots { // the newest first
-		near, on := likeness(parameters, shape, values, snapshot)
+		near, on := call.likeness(snapshot)
 		if on == bearsOnCase {
 			is, err := common.has(ctx, snapshot)
 			if err != nil {
@@ -69,8 +71,9 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 		this.item.Text = warning(snapshot)
 		switch {
 		case on == bearsOnCase: // One is enough to know what goes wrong often.
-			near, this.signature = likeCase, "case\x00"+errorOf(snapshot)
+			near, this.signature = likeCase, inCase+errorOf(snapshot)
 		case this.failed:
+			told[inCase+errorOf(snapshot)] = true
 			this.signature = "advice\x00" + errorOf(snapshot) + "\x00" + normalised(cmp.Or(snapshot.Reflection.Alternative, snapshot.Reflection.Lesson))
 		}
 		if other, same := said[this.signature]; same {
@@ -87,15 +90,15 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 		said[this.signature] = id
 		loaded[id], similarity[id] = this, near
 	}
-	for id := range loaded {
+	for id, this := range loaded {
+		if told[this.signature] {
+			delete(loaded, id)
+			continue
+		}
 		p.get(id, memory.LayerSnapshot).direct = true
 	}
 	for _, r := range rules {
-		if r.Kind != memory.RuleCall || a.TaskType != "" && r.TaskType != "" && r.TaskType != a.TaskType {
-			continue
-		}
-		// What a rule needs to know of the steps before is not known here: it is shown then, since it says when it holds.
-		if len(r.Predicate) > 0 && memory.RuleApplies(r.Predicate, a.Tool, json.RawMessage(parameters), nil) == memory.AppliesNo {
+		if r.Kind != memory.RuleCall || a.TaskType != "" && r.TaskType != "" && r.TaskType != a.TaskType || !call.breaks(a.Tool, r) {
 			continue
 		}
 		p.get(r.RuleID, memory.LayerRule).direct = true
@@ -125,6 +128,9 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	return s.rank(q, WayAction, p, loaded, similarity, uses), nil
 }
 
+// inCase begins the signature of what is known of an error that depends on the case at hand.
+const inCase = "case\x00"
+
 const (
 	// likeCall is how like a call is that makes the same mistake with other values, and likeCase one of which only is known
 	// that its tool fails so often.
@@ -132,9 +138,9 @@ const (
 	likeCase = 0.6
 	// commonShare is in which share of the tasks that call a tool a failure has been seen that depends on the case at hand,
 	// for a call with other values to be warned of it, and unseenTasks how many more tasks are taken to have gone well, so
-	// that the first that is seen does not stand for all. On recorded runs four of five repeated errors reach it, and one
-	// call in thirteen of those that work; without a limit it was every second.
-	commonShare = 0.1
+	// that the first that is seen does not stand for all. On recorded runs four of five repeated errors reach it, and one in
+	// sixteen of the calls that work; without a limit it was every second.
+	commonShare = 1.0 / 8
 	unseenTasks = 2
 )
 
@@ -184,20 +190,68 @@ func errorOf(s memory.Snapshot) string {
 	return memory.ErrorSignature(cmp.Or(s.Outcome.ErrorMessage, s.Outcome.ErrorType))
 }
 
+// proposed is a call that is about to be made.
+type proposed struct {
+	parameters string
+	shape      map[string]string
+	values     map[string][]memory.Value
+	// done reports a tool that is known to have succeeded earlier in the task.
+	done func(tool string) bool
+}
+
+func newProposed(ctx context.Context, a Action) proposed {
+	parameters := cmp.Or(strings.TrimSpace(string(a.Parameters)), "{}")
+	p := proposed{parameters: parameters, shape: memory.Shape(json.RawMessage(parameters)), values: memory.ParameterValues(json.RawMessage(parameters))}
+	succeeded := sync.OnceValue(func() []string {
+		if a.Succeeded == nil {
+			return nil
+		}
+		return a.Succeeded(ctx)
+	})
+	p.done = func(tool string) bool { return slices.Contains(succeeded(), tool) }
+	return p
+}
+
+// breaks reports a call that a rule is about. What it wants to know of the steps before may not be known: it is shown
+// then, since it says when it holds.
+func (p proposed) breaks(tool string, r memory.Rule) bool {
+	if len(r.Predicate) == 0 {
+		return true
+	}
+	switch memory.RuleApplies(r.Predicate, tool, json.RawMessage(p.parameters), nil) {
+	case memory.AppliesNo:
+		return false
+	case memory.AppliesYes:
+		return true
+	case memory.AppliesUnknown:
+	}
+	predicate, err := memory.ParsePredicate(r.Predicate)
+	return err == nil && !slices.ContainsFunc(predicate.All, func(c memory.Condition) bool {
+		return c.Is == memory.ConditionWithout && p.done(c.Tool)
+	})
+}
+
 // likeness says how like a call is to a failed one, 1 for the same parameters, and what its lesson has to say about it.
-func likeness(parameters string, shape map[string]string, values map[string][]memory.Value, s memory.Snapshot) (near float64, on bearing) {
+func (p proposed) likeness(s memory.Snapshot) (near float64, on bearing) {
 	if s.Reflection == nil || s.Reflection.IsOptimal || s.Outcome.Status == events.StatusSuccess && s.Reflection.Alternative == "" {
 		return 0, bearsNot
 	}
-	if sameJSON(parameters, s.Decision.Parameters) {
-		return 1, bearsOnCall
+	if slices.Contains(s.Tags, string(memory.FindingLastWrite)) {
+		return 0, bearsNot // It says to look twice, which holds for any call.
 	}
 	c := compared{
 		tool: s.Decision.ToolSelected, available: s.TaskContext.AvailableTools,
-		failed: memory.ParameterValues(s.Decision.Parameters), call: values,
-		failedShape: memory.Shape(s.Decision.Parameters), callShape: shape,
+		failed: memory.ParameterValues(s.Decision.Parameters), call: p.values,
+		failedShape: memory.Shape(s.Decision.Parameters), callShape: p.shape, done: p.done,
 	}
-	return likeCall, c.bearingOf(*s.Reflection)
+	switch {
+	case c.heeded(*s.Reflection):
+		return 0, bearsNot
+	case sameJSON(p.parameters, s.Decision.Parameters):
+		return 1, bearsOnCall
+	default:
+		return likeCall, c.bearingOf(*s.Reflection)
+	}
 }
 
 // sameJSON compares two JSON values, whatever the order of their fields.

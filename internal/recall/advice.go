@@ -32,6 +32,8 @@ type compared struct {
 	failed, call map[string][]memory.Value
 	// failedShape and callShape are the shapes of both.
 	failedShape, callShape map[string]string
+	// done reports a tool that has succeeded earlier in the task of the call.
+	done func(tool string) bool
 }
 
 // clauseEnd separates what an alternative asks for.
@@ -68,6 +70,24 @@ const (
 	anEntry = `(\d+)`
 )
 
+// before is a clause about what has to come before the call.
+var before = regexp.MustCompile("(?i)^call " + names + " (?:first|before)|^先调用 " + names)
+
+// comeBefore reports that what a clause wants before the call has been done.
+func (c compared) comeBefore(clause string) bool {
+	wanted := quotedName.FindAllStringSubmatch(clause, -1)
+	return len(wanted) > 0 && !slices.ContainsFunc(wanted, func(q []string) bool { return !c.done(q[1]) })
+}
+
+// heeded reports a lesson that only wants something before the call, which has been done: then even the same call is
+// another one.
+func (c compared) heeded(r memory.Reflection) bool {
+	return !slices.ContainsFunc(clauseEnd.Split(r.Alternative, -1), func(clause string) bool {
+		m := before.FindString(clause)
+		return m == "" || !c.comeBefore(m)
+	})
+}
+
 // clausePatterns are the clauses of the critic that every task has, in both its languages.
 var clausePatterns = []clausePattern{
 	{regexp.MustCompile("(?i)^set " + name + " to " + value + " (?:rather than|instead of) " + value), constant},
@@ -96,7 +116,12 @@ var clausePatterns = []clausePattern{
 	{regexp.MustCompile("^" + name + " 应有 " + anEntry + " 项（原为 " + anEntry + " 项）"), entries},
 	{regexp.MustCompile("(?i)^pass an? (\\S+) as " + name + ", not an? (\\S+)"), func(c compared, m []string) bearing { return c.stem(m[2], m[3]) }},
 	{regexp.MustCompile("^" + name + " 传 (\\S+?)，而不是 (\\S+)"), func(c compared, m []string) bearing { return c.stem(m[1], m[3]) }},
-	{regexp.MustCompile("(?i)^call " + names + " (?:first|before)|^先调用 " + names), func(compared, []string) bearing { return bearsOnTool }},
+	{before, func(c compared, m []string) bearing {
+		if c.comeBefore(m[0]) {
+			return bearsNot
+		}
+		return bearsOnTool
+	}},
 	{regexp.MustCompile("(?i)^use " + name + "(?: \\(with [^)]*\\))? instead|^改用 " + name), func(c compared, _ []string) bearing {
 		if memory.SameShape(c.callShape, c.failedShape) {
 			return bearsOnTool

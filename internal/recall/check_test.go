@@ -188,3 +188,41 @@ func TestCheckGivesEachAdviceOnce(t *testing.T) {
 		t.Errorf("warned of %v, want the three best, each seen twice", a.Items)
 	}
 }
+
+// What has to come before a call is not asked for again once it is done.
+func TestWhatHasComeBeforeIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	predicate := memory.Predicate{Call: "pay", All: []memory.Condition{{Is: memory.ConditionWithout, Tool: "log_in"}}}.JSON()
+	w.keep(t, learnt("first", "reset", `{"account":"Mara"}`, "A-17: state", "call `verify`, `look_up` first"), memory.Rule{
+		RuleID: "rule", Namespace: "acme", Timestamp: time.Now().UTC(), Kind: memory.RuleCall, Tool: "pay", Rule: "pay fails without log_in.", Condition: "about to call pay",
+		Action: "Call log_in first.", Predicate: predicate, Support: 5, Lift: 3, LiftLow: 1.8,
+		Judged: memory.Judged{Evidence: []string{"e"}, Trust: memory.TrustAgentInferred, Confidence: 0.8, Importance: 0.8, Status: memory.ItemActive},
+	}, learnt("other", "book", `{"n":"x"}`, "n is wrong", "set `n` to `y` rather than `x`"))
+	s := w.service(t, nil)
+	for _, c := range []struct {
+		tool, parameters, succeeded string
+		warned                      bool
+	}{
+		{"reset", `{"account":"Ben"}`, "", true},
+		{"reset", `{"account":"Ben"}`, "verify", true},
+		{"reset", `{"account":"Ben"}`, "verify look_up", false},
+		{"reset", `{"account":"Mara"}`, "verify look_up", false},
+		{"pay", `{}`, "", true},
+		{"pay", `{}`, "look_up", true},
+		{"pay", `{}`, "look_up log_in", false},
+		{"book", `{"n":"x"}`, "never asked", true},
+	} {
+		asked := false
+		a, err := s.Check(t.Context(), recall.Action{
+			Namespace: "acme", Tool: c.tool, Parameters: []byte(c.parameters),
+			Succeeded: func(context.Context) []string { asked = true; return strings.Fields(c.succeeded) },
+		})
+		if err != nil || (len(a.Items) == 1) != c.warned {
+			t.Errorf("%s %s after %q: warned of %v, %v, want a warning: %v", c.tool, c.parameters, c.succeeded, ids(a), err, c.warned)
+		}
+		if asked != (c.tool != "book") {
+			t.Errorf("%s: asked for what has succeeded: %v", c.tool, asked)
+		}
+	}
+}

@@ -93,6 +93,9 @@ type Action struct {
 	TopK       int
 	Budget     int
 	AsOf       time.Time
+	// Succeeded gives tools that have succeeded in the task so far, as far as it is known. It is asked only when something has
+	// to come before the call, and may be nil.
+	Succeeded func(ctx context.Context) []string
 	Asker
 }
 
