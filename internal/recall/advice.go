@@ -133,14 +133,41 @@ var clausePatterns = []clausePattern{
 	{regexp.MustCompile("^(?:换用另一个|让 |先确认|先用 |先检查|逐项核对|不明确之处|不要调用|在 `[^`]+` 之后停止|要调用).*"), sameCase},
 }
 
-// sameCase is what a clause bears that is about the values of one case: on this call only if it has those.
+// sameCase is what a clause bears that is about the values of one case: on this call if it has those, and perhaps if it has
+// others of their kind.
 func sameCase(c compared, m []string) bearing {
+	out := bearsOnCase
 	for _, quoted := range quotedName.FindAllStringSubmatch(m[0], -1) {
-		if path, there := find(c.failed, quoted[1]); there && slices.Equal(c.failed[path], c.call[path]) {
+		path, there := find(c.failed, quoted[1])
+		if !there {
+			continue
+		}
+		if slices.Equal(c.failed[path], c.call[path]) {
 			return bearsOnCall
 		}
+		if !slices.ContainsFunc(c.call[path], func(v memory.Value) bool {
+			return slices.ContainsFunc(c.failed[path], func(w memory.Value) bool { return alike(v, w) })
+		}) {
+			out = bearsNot
+		}
 	}
-	return bearsOnCase
+	return out
+}
+
+// alike reports two values of one kind: both numbers, both dates, or both names, ids or free text, which differ by chance.
+func alike(a, b memory.Value) bool {
+	written := func(v memory.Value) string {
+		if v.Kind != "text" {
+			return ""
+		}
+		switch format := memory.TextFormat(v.Text); format {
+		case "id", "marked_id", "word", "text", "empty", "integer":
+			return "text"
+		default:
+			return format
+		}
+	}
+	return a.Kind == b.Kind && written(a) == written(b)
 }
 
 // find gives the path of a parameter by its path, its last name or that of something around it.

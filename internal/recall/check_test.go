@@ -109,7 +109,7 @@ func TestCheckWarnsOfWhatGoesWrongOften(t *testing.T) {
 	}
 	for _, tool := range []string{"rarely", "often"} {
 		for i := range 2 {
-			w.keep(t, learnt(fmt.Sprint(tool, i), tool, fmt.Sprintf(`{"id":"A%d"}`, i), fmt.Sprintf("A%d not found", i), []string{"pass another `id`", "make sure that it exists"}[i]))
+			w.keep(t, learnt(fmt.Sprint(tool, i), tool, fmt.Sprintf(`{"id":"A%d"}`, i), fmt.Sprintf("A%d not found", i), "pass another `id`"+[]string{"", " (ask the user which)"}[i]))
 		}
 	}
 	called("rarely", 30)
@@ -120,6 +120,9 @@ func TestCheckWarnsOfWhatGoesWrongOften(t *testing.T) {
 	a := check(t, s, "often", `{"id":"B7"}`)
 	if len(a.Items) != 1 || a.Items[0].Seen != 2 {
 		t.Errorf("2 of 10 tasks failed so, and a call with another value is warned of %v, want one item seen twice", a.Items)
+	}
+	if got := ids(check(t, s, "often", `{"id":7.5}`)); len(got) != 0 {
+		t.Errorf("a call with a value of another kind is warned of %v", got)
 	}
 	if got := ids(check(t, s, "rarely", `{"id":"A1"}`)); !slices.Equal(got, []string{"rarely1"}) {
 		t.Errorf("the call that failed is warned of %v", got)
