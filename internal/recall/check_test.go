@@ -50,7 +50,8 @@ func TestCheckIsSilentForWhatIsDoneAlready(t *testing.T) {
 		{`{"limit":500}`, "set `limit` to `100`", []string{`{"limit":500,"x":1}`, `{"limit":300}`}, []string{`{"limit":100}`, `{"limit":50}`, `{}`}},
 		{
 			`{"day":"31/12/2025"}`, "write `day` as `YYYY-MM-DD`, not as `DD/MM/YYYY`",
-			[]string{`{"day":"30/11/2024"}`, `{"day":"05/06/2024"}`}, []string{`{"day":"2024-11-30"}`, `{"date":"30/11/2024"}`},
+			[]string{`{"day":"30/11/2024"}`, `{"day":"05/06/2024"}`},
+			[]string{`{"day":"2024-11-30"}`, `{"date":"30/11/2024"}`},
 		},
 		{`{"code":"ab12"}`, "`code` 应写成 `A-9`，而不是 `a9`", []string{`{"code":"xy7"}`}, []string{`{"code":"XY-7"}`}},
 		{`{"ml":"250"}`, "pass `ml` as a number, not as a text", []string{`{"ml":"30.5"}`}, []string{`{"ml":250}`, `{"ml":1}`}},
@@ -65,7 +66,8 @@ func TestCheckIsSilentForWhatIsDoneAlready(t *testing.T) {
 		{`{"q":"tool --force x"}`, "use `--dry-run` in `q` instead of `--force`", []string{`{"q":"tool --force y"}`}, []string{`{"q":"tool --dry-run y"}`, `{"q":"tool y"}`}},
 		{
 			`{"email":"a@b.example","zip":"1"}`, "pass another `email` (ask the user which)",
-			[]string{`{"email":"a@b.example","zip":"2"}`}, []string{`{"email":"c@d.example","zip":"1"}`},
+			[]string{`{"email":"a@b.example","zip":"2"}`},
+			[]string{`{"email":"c@d.example","zip":"1"}`},
 		},
 		{`{"id":"A1"}`, "make sure that what it is asked for exists, or ask the user", []string{`{"id":"A1"}`}, []string{`{"id":"B2"}`}},
 		{`{"id":"A1"}`, "call `get_state` first", []string{`{"id":"A1"}`, `{"id":"B2"}`}, nil},
