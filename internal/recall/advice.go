@@ -40,7 +40,7 @@ type compared struct {
 var clauseEnd = regexp.MustCompile(`[;；]\s*`)
 
 // bearingOf reads what a lesson asks for, clause by clause, and looks whether the call does so already. What is known of
-// the call that worked is in these words: see internal/reflect.
+// the call that worked is in these words, which are those of the critic in internal/reflect: who changes one changes the other.
 func (c compared) bearingOf(r memory.Reflection) bearing {
 	out, unread := bearsNot, false
 	for _, clause := range clauseEnd.Split(r.Alternative, -1) {
@@ -128,8 +128,9 @@ var clausePatterns = []clausePattern{
 		}
 		return bearsNot
 	}},
+	{regexp.MustCompile("(?i)^give " + name + " and " + name + " the same number|^让 " + name + " 与 " + name + " 的项数相同"), uneven},
 	// What follows depends on the case at hand.
-	{regexp.MustCompile("(?i)^(?:pass another|make |check |ask |look up|read the state|give `[^`]+` and `[^`]+` the same number|do not call|stop after|call `).*"), sameCase},
+	{regexp.MustCompile("(?i)^(?:pass another|make |check |ask |look up|read the state|do not call|stop after|call `).*"), sameCase},
 	{regexp.MustCompile("^(?:换用另一个|让 |先确认|先用 |先检查|逐项核对|不明确之处|不要调用|在 `[^`]+` 之后停止|要调用).*"), sameCase},
 }
 
@@ -277,6 +278,13 @@ func removed(c compared, m []string) bearing {
 func entries(c compared, m []string) bearing {
 	now, _ := c.values(m[1])
 	return bears(strconv.Itoa(len(now)) == m[3])
+}
+
+// uneven is give `a` and `b` the same number of entries.
+func uneven(c compared, m []string) bearing {
+	a, _ := c.values(cmp.Or(m[1], m[3]))
+	b, _ := c.values(cmp.Or(m[2], m[4]))
+	return bears(len(a) != len(b))
 }
 
 // clauses is about the words of a query or command: some that are wrong and some that are missing.
