@@ -72,7 +72,8 @@ func TestCheckIsSilentForWhatIsDoneAlready(t *testing.T) {
 		{`{"id":"A1"}`, "make sure that what it is asked for exists, or ask the user", []string{`{"id":"A1"}`}, []string{`{"id":"B2"}`}},
 		{
 			`{"old":[1,2],"new":[3]}`, "give `old` and `new` the same number of entries",
-			[]string{`{"old":[1],"new":[3,4]}`, `{"old":[1]}`}, []string{`{"old":[5],"new":[6]}`},
+			[]string{`{"old":[1],"new":[3,4]}`, `{"old":[1]}`},
+			[]string{`{"old":[5],"new":[6]}`},
 		},
 		{`{"old":[1,2],"new":[3]}`, "让 `old` 与 `new` 的项数相同", []string{`{"old":[1],"new":[3,4]}`}, []string{`{"old":[5],"new":[6]}`}},
 		{`{"id":"A1"}`, "call `get_state` first", []string{`{"id":"A1"}`, `{"id":"B2"}`}, nil},
