@@ -39,7 +39,7 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 		if near < q.MinScore && len(c.exact) == 0 && !c.direct && !quoted {
 			continue
 		}
-		if way != WayAction && len(c.exact) == 0 && !quoted && (!r.usable(q, near) || !c.direct && r.remote(q, near, nearest)) {
+		if len(c.exact) == 0 && (!r.usable(q, near) || !c.direct && !quoted && r.remote(q, near, nearest)) {
 			continue
 		}
 		use := uses[id]
