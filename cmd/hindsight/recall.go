@@ -194,8 +194,8 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check --tool TOOL [--params JSON]",
 		Short: "Ask what is known to go wrong with a call, before it is made",
-		Long: "Compares the call with failed ones of the same tool whose parameters had the same shape, and with the rules about\n" +
-			"the tool. It prints nothing when nothing is known.",
+		Long: "Compares the call with failed ones of the same tool, and with the rules about the tool. It is silent about what the\n" +
+			"call does already as the lesson asks, and prints nothing when nothing is known.",
 		Example: "  hindsight check --namespace demo --tool refund_order --params '{\"order_id\":\"W1042\",\"amount\":12.5}'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

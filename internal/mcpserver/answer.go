@@ -105,7 +105,8 @@ func (a answer) finish() answer {
 	a.About = f.about()
 	for n := range a.Items {
 		i := &a.Items[n]
-		i.Text = f.around(i.Text, i.Layer, i.CreatedAt, i.Trust)
+		day, _, _ := strings.Cut(i.CreatedAt, "T") // The time of day is in created_at.
+		i.Text = f.around(i.Text, i.Layer, day, i.Trust)
 	}
 	return a
 }

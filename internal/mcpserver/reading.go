@@ -2,7 +2,10 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/hindsight-memory/hindsight/internal/memory"
 	"github.com/hindsight-memory/hindsight/internal/recall"
@@ -76,6 +79,9 @@ func (s *Server) checkAction(ctx context.Context, c call) (any, error) {
 		}
 		action.Parameters = raw
 	}
+	if c.task != "" {
+		action.Succeeded = func(ctx context.Context) []string { return s.succeeded(ctx, c) }
+	}
 	a, err := s.o.Recaller.Check(ctx, action)
 	if err != nil {
 		return nil, fmt.Errorf("check an action: %w", err)
@@ -84,6 +90,20 @@ func (s *Server) checkAction(ctx context.Context, c call) (any, error) {
 	known := len(out.Items) > 0
 	out.Known = &known
 	return out, nil
+}
+
+// succeeded lists the tools that have succeeded in the caller's task, as its working memory knows it: it is late by a second or
+// so, and lost once the task is over.
+func (s *Server) succeeded(ctx context.Context, c call) []string {
+	raw, err := s.o.Working.Working(ctx, c.identity.Namespace, c.task)
+	if err != nil { // The task is not told of as it goes, or cannot be asked for: the answer is as good without.
+		return nil
+	}
+	var w memory.Working
+	if json.Unmarshal(raw, &w) != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(w.Artifacts))
 }
 
 func (s *Server) getRules(ctx context.Context, c call) (any, error) {

@@ -2,6 +2,7 @@ package mcpserver_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/hindsight-memory/hindsight/internal/mcpserver"
@@ -46,5 +47,33 @@ func TestRetrieveSimilarAndCheckAction(t *testing.T) {
 	w.answer.Items = nil
 	if got = served(t, session, "check_action", map[string]any{"tool": "pay"}); got["known"] != false || len(got["items"].([]any)) != 0 || got["about_texts"] != nil {
 		t.Errorf("nothing is known, and the answer is %v", got)
+	}
+}
+
+// What has succeeded in the task is known from its working memory, and looked up only when it matters.
+func TestCheckActionKnowsWhatHasSucceeded(t *testing.T) {
+	t.Parallel()
+	w := &world{working: map[string]string{
+		"acme.ops/t-1": `{"task_id":"t-1","artifacts":{"verify":"{}","look_up":"x"}}`, "acme.ops/t-2": `not JSON`, "other/t-3": `{"artifacts":{"verify":""}}`,
+	}}
+	session := inMemory(t, newServer(t, w), mcpserver.ToolsetCore, admin())
+	for task, want := range map[string][]string{"t-1": {"look_up", "verify"}, "t-2": nil, "t-3": nil, "": nil} {
+		served(t, session, "check_action", map[string]any{"tool": "pay", "task_id": task})
+		a := w.actions[len(w.actions)-1]
+		if (a.Succeeded != nil) != (task != "") {
+			t.Errorf("task %q: it can be asked: %v", task, a.Succeeded != nil)
+			continue
+		}
+		if a.Succeeded == nil {
+			continue
+		}
+		if got := a.Succeeded(t.Context()); !slices.Equal(got, want) {
+			t.Errorf("task %q: %v has succeeded, want %v", task, got, want)
+		}
+	}
+	served(t, session, "check_action", map[string]any{"tool": "pay", "task_id": "t-1"})
+	w.err = memory.ErrUnavailable
+	if got := w.actions[len(w.actions)-1].Succeeded(t.Context()); got != nil {
+		t.Errorf("working memory is away, and %v has succeeded", got)
 	}
 }

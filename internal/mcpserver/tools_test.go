@@ -183,7 +183,7 @@ func TestTextsAreFenced(t *testing.T) {
 	w := &world{answer: answerWith(attack, "other")}
 	session := inMemory(t, newServer(t, w), mcpserver.ToolsetCore, admin())
 	marks := map[string]bool{}
-	pattern := regexp.MustCompile(`^\[(memory-[0-9a-f]{12}) source=snapshot date=2026-03-01T\d\d:00:00Z trust=agent_inferred\]\n((?s).*)\n\[/(memory-[0-9a-f]{12})\]$`)
+	pattern := regexp.MustCompile(`^\[(memory-[0-9a-f]{12}) source=snapshot date=2026-03-01 trust=agent_inferred\]\n((?s).*)\n\[/(memory-[0-9a-f]{12})\]$`)
 	for range 3 {
 		got := served(t, session, "retrieve_similar", map[string]any{"current_context": "x"})
 		mark := ""

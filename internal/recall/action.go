@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,8 +19,9 @@ import (
 // maxOfTool is how many failures of one tool an action is compared with, the newest first.
 const maxOfTool = 200
 
-// action finds what is known to go wrong with a call: failed decisions of the same tool whose parameters had the same
-// shape, and active rules about the tool. What only looks alike is left out: a warning that is mostly wrong is not read.
+// action finds what is known to go wrong with a call: failed decisions of the same tool that the call repeats in what was
+// wrong with them, and active rules about the tool. What only looks alike, or is done already, is left out: a warning that is
+// mostly wrong is not read.
 func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	var (
 		snapshots []memory.Snapshot
@@ -48,15 +49,33 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	p := newPool()
 	loaded := map[string]record{}
 	similarity := map[string]float64{}
-	parameters := cmp.Or(strings.TrimSpace(string(a.Parameters)), "{}")
-	shape := memory.Shape(json.RawMessage(parameters))
+	call := newProposed(ctx, a)
+	common := &commonErrors{calls: s.o.Calls, action: a, snapshots: snapshots}
+	told := map[string]bool{}            // errors that the call is about to meet again
 	said := map[string]string{}          // by signature, the snapshot that stands for all that say the same: there may be hundreds
 	for _, snapshot := range snapshots { // the newest first
-		near, known := likeness(parameters, shape, snapshot)
-		if !known {
+		near, on := call.likeness(snapshot)
+		if on == bearsOnCase {
+			is, err := common.has(ctx, snapshot)
+			if err != nil {
+				return ranked{}, err
+			}
+			if !is {
+				continue
+			}
+		}
+		if on == bearsNot {
 			continue
 		}
 		id, this := snapshot.SnapshotID, ofSnapshot(snapshot)
+		this.item.Text = warning(snapshot)
+		switch {
+		case on == bearsOnCase: // One is enough to know what goes wrong often.
+			near, this.signature = likeCase, inCase+errorOf(snapshot)
+		case this.failed:
+			told[inCase+errorOf(snapshot)] = true
+			this.signature = "advice\x00" + errorOf(snapshot) + "\x00" + normalised(cmp.Or(snapshot.Reflection.Alternative, snapshot.Reflection.Lesson))
+		}
 		if other, same := said[this.signature]; same {
 			that := loaded[other]
 			seen := that.item.Seen + this.item.Seen
@@ -71,19 +90,27 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 		said[this.signature] = id
 		loaded[id], similarity[id] = this, near
 	}
-	for id := range loaded {
+	for id, this := range loaded {
+		if told[this.signature] {
+			delete(loaded, id)
+			continue
+		}
 		p.get(id, memory.LayerSnapshot).direct = true
 	}
 	for _, r := range rules {
-		if r.Kind != memory.RuleCall || a.TaskType != "" && r.TaskType != "" && r.TaskType != a.TaskType {
-			continue
-		}
-		// What a rule needs to know of the steps before is not known here: it is shown then, since it says when it holds.
-		if len(r.Predicate) > 0 && memory.RuleApplies(r.Predicate, a.Tool, json.RawMessage(parameters), nil) == memory.AppliesNo {
+		if r.Kind != memory.RuleCall || a.TaskType != "" && r.TaskType != "" && r.TaskType != a.TaskType || !call.breaks(a.Tool, r) {
 			continue
 		}
 		p.get(r.RuleID, memory.LayerRule).direct = true
-		loaded[r.RuleID], similarity[r.RuleID] = ofRule(r), 1
+		this := ofRule(r)
+		this.item.Text = ruleWarning(r)
+		loaded[r.RuleID], similarity[r.RuleID] = this, 1
+		for id, other := range loaded { // A rule quotes the best lesson behind it.
+			if other.item.Layer == memory.LayerSnapshot && strings.Contains(normalised(r.Action), normalised(other.item.Lesson)) {
+				delete(loaded, id)
+				delete(p.found, id)
+			}
+		}
 	}
 	if len(loaded) == 0 {
 		return ranked{}, nil
@@ -101,68 +128,130 @@ func (s *Service) action(ctx context.Context, a Action) (ranked, error) {
 	return s.rank(q, WayAction, p, loaded, similarity, uses), nil
 }
 
-// likeness says how like a call is to a failed one, if it is at all: 1 for the same parameters, 0.8 for a call that
-// makes the same mistake. Where the lesson names parameters of the call the mistake is in those, written or left out as
-// they were then; otherwise all parameters have to be of the same shape.
-func likeness(parameters string, shape map[string]string, s memory.Snapshot) (near float64, known bool) {
-	if s.Reflection == nil || s.Reflection.IsOptimal || s.Outcome.Status == events.StatusSuccess && s.Reflection.Alternative == "" {
-		return 0, false
-	}
-	if sameJSON(parameters, s.Decision.Parameters) {
-		return 1, true
-	}
-	failed := memory.Shape(s.Decision.Parameters)
-	named := namedParameters(s, failed, shape)
-	if len(named) == 0 {
-		return 0.8, memory.SameShape(shape, failed)
-	}
-	for _, path := range named {
-		if !memory.SameKind(shape[path], failed[path]) {
-			return 0, false
-		}
-	}
-	return 0.8, true
+// inCase begins the signature of what is known of an error that depends on the case at hand.
+const inCase = "case\x00"
+
+const (
+	// likeCall is how like a call is that makes the same mistake with other values, and likeCase one of which only is known
+	// that its tool fails so often.
+	likeCall = 0.8
+	likeCase = 0.6
+	// commonShare is in which share of the tasks that call a tool a failure has been seen that depends on the case at hand,
+	// for a call with other values to be warned of it, and unseenTasks how many more tasks are taken to have gone well, so
+	// that the first that is seen does not stand for all. On recorded runs four of five repeated errors reach it, and one in
+	// sixteen of the calls that work; without a limit it was every second.
+	commonShare = 1.0 / 8
+	unseenTasks = 2
+)
+
+// commonErrors tells which failures of a tool are so common that a call with other values is warned of them as well.
+type commonErrors struct {
+	calls     CallCounter
+	action    Action
+	snapshots []memory.Snapshot
+	// tasks holds, by error, those that met it; all counts those that call the tool. They are counted when first asked for.
+	tasks map[string]map[string]bool
+	all   int
 }
 
-var quotedName = regexp.MustCompile("`([^`]{1,100})`")
-
-// namedParameters are the parameters that a lesson names: those that the failed call had and those that this one has.
-// A lesson about a parameter that neither has says nothing about this call beyond its shape.
-func namedParameters(s memory.Snapshot, failed, shape map[string]string) []string {
-	var named []string
-	for _, match := range quotedName.FindAllStringSubmatch(s.Reflection.Lesson, -1) {
-		name := match[1]
-		if name == s.Decision.ToolSelected || slices.Contains(s.TaskContext.AvailableTools, name) || slices.Contains(named, name) {
-			continue
-		}
-		for _, known := range []map[string]string{failed, shape} {
-			for path := range known {
-				if (path == name || lastName(path) == name) && !slices.Contains(named, path) {
-					named = append(named, path)
-				}
+func (c *commonErrors) has(ctx context.Context, s memory.Snapshot) (bool, error) {
+	if c.calls == nil || errorOf(s) == "" {
+		return false, nil
+	}
+	if c.tasks == nil {
+		c.tasks = map[string]map[string]bool{}
+		for _, snapshot := range c.snapshots {
+			sign := errorOf(snapshot)
+			if c.tasks[sign] == nil {
+				c.tasks[sign] = map[string]bool{}
 			}
-		}
-		if _, has := shape[name]; !has && identifier.MatchString(name) && missing(failed, name) && missing(shape, name) {
-			named = append(named, name) // left out then and now
+			c.tasks[sign][snapshot.TaskID] = true
 		}
 	}
-	slices.Sort(named)
-	return named
+	if c.all == 0 {
+		var since time.Time
+		if len(c.snapshots) == maxOfTool { // Earlier ones were not looked at.
+			since = c.snapshots[len(c.snapshots)-1].Timestamp
+		}
+		var err error
+		if c.all, err = c.calls.ToolTasks(ctx, c.action.Namespace, c.action.Tool, since, c.action.AsOf); err != nil {
+			return false, fmt.Errorf("count tasks that call %s: %w", c.action.Tool, err)
+		}
+		c.all = max(c.all, 1)
+	}
+	return float64(len(c.tasks[errorOf(s)])) >= commonShare*float64(c.all+unseenTasks), nil
 }
 
-// identifier is what a name of a parameter looks like.
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.\[\]]*$`)
-
-// lastName is the last name of a path: id of payments[].id.
-func lastName(path string) string { return path[strings.LastIndex(path, ".")+1:] }
-
-func missing(shape map[string]string, name string) bool {
-	for path := range shape {
-		if path == name || lastName(path) == name || strings.HasPrefix(path, name+".") || strings.HasPrefix(path, name+"[") {
-			return false
-		}
+// errorOf is the error of a snapshot without its values; empty for one whose call succeeded.
+func errorOf(s memory.Snapshot) string {
+	if s.Outcome.Status != events.StatusFailure {
+		return ""
 	}
-	return true
+	return memory.ErrorSignature(cmp.Or(s.Outcome.ErrorMessage, s.Outcome.ErrorType))
+}
+
+// proposed is a call that is about to be made.
+type proposed struct {
+	parameters string
+	shape      map[string]string
+	values     map[string][]memory.Value
+	// done reports a tool that is known to have succeeded earlier in the task.
+	done func(tool string) bool
+}
+
+func newProposed(ctx context.Context, a Action) proposed {
+	parameters := cmp.Or(strings.TrimSpace(string(a.Parameters)), "{}")
+	p := proposed{parameters: parameters, shape: memory.Shape(json.RawMessage(parameters)), values: memory.ParameterValues(json.RawMessage(parameters))}
+	succeeded := sync.OnceValue(func() []string {
+		if a.Succeeded == nil {
+			return nil
+		}
+		return a.Succeeded(ctx)
+	})
+	p.done = func(tool string) bool { return slices.Contains(succeeded(), tool) }
+	return p
+}
+
+// breaks reports a call that a rule is about. What it wants to know of the steps before may not be known: it is shown
+// then, since it says when it holds.
+func (p proposed) breaks(tool string, r memory.Rule) bool {
+	if len(r.Predicate) == 0 {
+		return true
+	}
+	switch memory.RuleApplies(r.Predicate, tool, json.RawMessage(p.parameters), nil) {
+	case memory.AppliesNo:
+		return false
+	case memory.AppliesYes:
+		return true
+	case memory.AppliesUnknown:
+	}
+	predicate, err := memory.ParsePredicate(r.Predicate)
+	return err == nil && !slices.ContainsFunc(predicate.All, func(c memory.Condition) bool {
+		return c.Is == memory.ConditionWithout && p.done(c.Tool)
+	})
+}
+
+// likeness says how like a call is to a failed one, 1 for the same parameters, and what its lesson has to say about it.
+func (p proposed) likeness(s memory.Snapshot) (near float64, on bearing) {
+	if s.Reflection == nil || s.Reflection.IsOptimal || s.Outcome.Status == events.StatusSuccess && s.Reflection.Alternative == "" {
+		return 0, bearsNot
+	}
+	if slices.Contains(s.Tags, string(memory.FindingLastWrite)) {
+		return 0, bearsNot // It says to look twice, which holds for any call.
+	}
+	c := compared{
+		tool: s.Decision.ToolSelected, available: s.TaskContext.AvailableTools,
+		failed: memory.ParameterValues(s.Decision.Parameters), call: p.values,
+		failedShape: memory.Shape(s.Decision.Parameters), callShape: p.shape, done: p.done,
+	}
+	switch {
+	case c.heeded(*s.Reflection):
+		return 0, bearsNot
+	case sameJSON(p.parameters, s.Decision.Parameters):
+		return 1, bearsOnCall
+	default:
+		return likeCall, c.bearingOf(*s.Reflection)
+	}
 }
 
 // sameJSON compares two JSON values, whatever the order of their fields.

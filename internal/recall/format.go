@@ -76,6 +76,35 @@ func ofSnapshot(s memory.Snapshot) record {
 	}
 }
 
+// warningBytes bounds the error that a warning quotes.
+const warningBytes = 160
+
+// warning is a snapshot as it is shown right before a call: the lesson, with the tool and the error where it names neither.
+// Where it was learnt is of no use then.
+func warning(s memory.Snapshot) string {
+	l, lesson := labelsFor(s.Reflection.Lesson), strings.Join(strings.Fields(s.Reflection.Lesson), " ")
+	if !strings.Contains(lesson, s.Decision.ToolSelected) {
+		lesson = "`" + s.Decision.ToolSelected + "`: " + lesson
+	}
+	text := events.CutText(lesson, lineBytes)
+	if s.Outcome.Status == events.StatusSuccess {
+		return text
+	}
+	message, _, _ := strings.Cut(s.Outcome.ErrorMessage, "\n")
+	message = strings.TrimPrefix(strings.TrimSpace(message), "Error: ")
+	quoted := normalised(lesson)
+	if message == "" || strings.Contains(quoted, normalised(message)) || strings.Contains(quoted, normalised(memory.AbstractError(message))) {
+		return text
+	}
+	return text + "\n" + line(l.result, l.failed+" "+events.CutText(message, warningBytes))
+}
+
+// ruleWarning is a rule as it is shown right before a call.
+func ruleWarning(r memory.Rule) string {
+	l := labelsFor(r.Rule)
+	return line(l.rule, r.Rule) + "\n" + line(l.action, r.Action)
+}
+
 func compactParameters(raw json.RawMessage) string {
 	if text := string(raw); text != "" && text != "{}" {
 		return events.CutText(text, parameterBytes)
@@ -111,7 +140,7 @@ func ofRule(r memory.Rule) record {
 			ID: r.RuleID, Layer: memory.LayerRule, TaskType: r.TaskType, Text: strings.Join(lines, "\n"), Lesson: r.Action, When: r.Condition,
 			Trust: r.Trust, Confidence: r.Confidence, Importance: r.Importance, Seen: r.Support,
 		},
-		Judged: r.Judged, tool: r.Tool, recorded: r.Version.RecordedAt, signature: "rule\x00" + normalised(r.Rule),
+		Judged: r.Judged, tool: r.Tool, ofCall: r.Kind == memory.RuleCall, recorded: r.Version.RecordedAt, signature: "rule\x00" + normalised(r.Rule),
 	}
 }
 

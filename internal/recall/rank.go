@@ -21,6 +21,12 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 		}
 	}
 	quoting := manyWords(q.Text)
+	nearest := 0.0 // of the lessons that can be acted upon
+	for id, r := range loaded {
+		if r.item.Layer == memory.LayerSnapshot && (len(p.found[id].exact) > 0 || r.usable(q, similarity[id])) {
+			nearest = max(nearest, similarity[id])
+		}
+	}
 	type entry struct {
 		record
 		exact bool
@@ -31,6 +37,9 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 		near := similarity[id]
 		quoted := quoting && c.lexical >= quotedShare
 		if near < q.MinScore && len(c.exact) == 0 && !c.direct && !quoted {
+			continue
+		}
+		if len(c.exact) == 0 && (!r.usable(q, near) || !c.direct && !quoted && r.remote(q, near, nearest)) {
 			continue
 		}
 		use := uses[id]
@@ -85,6 +94,58 @@ func (s *Service) rank(q Question, way Way, p *pool, loaded map[string]record, s
 		out.items = append(out.items, e.item)
 	}
 	return out
+}
+
+const (
+	// sameSimilarity is the calibrated similarity from which two situations are one, well above where texts begin to say the
+	// same (0.79 with the local model). Such a lesson is shown to who has other tools, too: its tool may have a new name.
+	sameSimilarity = 0.9
+	// remoteShare is which part of the way from the threshold of relatedness to the nearest lesson another must have come.
+	remoteShare = 0.4
+)
+
+// usable reports what somebody with the tools of the question can act upon. A lesson about a call that failed takes its
+// tool; one about the outcome of a task, or a rule about tasks, one that it names. Who lists no tools may have any.
+func (r record) usable(q Question, near float64) bool {
+	if q.Context == nil || len(q.Context.AvailableTools) == 0 || r.tool == "" || near >= sameSimilarity {
+		return true
+	}
+	if r.item.Layer != memory.LayerSnapshot && r.item.Layer != memory.LayerRule {
+		return true
+	}
+	whole := !r.failed && !r.ofCall
+	named := whole && q.TaskType != "" && r.item.TaskType == q.TaskType && !quotedName.MatchString(r.item.Lesson) && !namesTool(r.item.Lesson, r.tool)
+	return named || slices.ContainsFunc(q.Context.AvailableTools, func(tool string) bool {
+		return sameTool(tool, r.tool) || whole && namesTool(r.item.Lesson, bareTool(tool))
+	})
+}
+
+// remote reports a lesson that is related to the question, and so much less than another that it would only fill the
+// answer. One about a tool that the question lists, from a task of its type, is not: it is about another call.
+func (r record) remote(q Question, near, nearest float64) bool {
+	if r.item.Layer != memory.LayerSnapshot || q.MinScore < 0 || near-DefaultMinScore >= remoteShare*(nearest-DefaultMinScore) {
+		return false
+	}
+	return q.Context == nil || q.TaskType == "" || r.item.TaskType != q.TaskType ||
+		!slices.ContainsFunc(q.Context.AvailableTools, func(tool string) bool { return sameTool(tool, r.tool) })
+}
+
+// bareTool is the name of a tool without that of its server, which clients put before it.
+func bareTool(tool string) string {
+	if at := strings.LastIndex(tool, "__"); at >= 0 && at+2 < len(tool) {
+		tool = tool[at+2:]
+	}
+	return tool[strings.LastIndexAny(tool, "./:")+1:]
+}
+
+func sameTool(a, b string) bool { return a == b || bareTool(a) == bareTool(b) }
+
+// namesTool finds the name of a tool in a text as a whole word.
+func namesTool(text, tool string) bool {
+	inName := func(r rune) bool {
+		return r == '_' || unicode.IsDigit(r) || unicode.IsLetter(r) && !unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+	}
+	return tool != "" && slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return r == '`' || !inName(r) && !strings.ContainsRune(tool, r) }), tool)
 }
 
 const (

@@ -93,6 +93,9 @@ type Action struct {
 	TopK       int
 	Budget     int
 	AsOf       time.Time
+	// Succeeded gives tools that have succeeded in the task so far, as far as it is known. It is asked only when something has
+	// to come before the call, and may be nil.
+	Succeeded func(ctx context.Context) []string
 	Asker
 }
 
@@ -101,7 +104,8 @@ type Item struct {
 	ID       string       `json:"id"`
 	Layer    memory.Layer `json:"layer"`
 	TaskType string       `json:"task_type"`
-	// Text is the item as it is shown: situation, decision, result and lesson, a line each.
+	// Text is the item as it is shown: situation, decision, result and lesson, a line each; right before a call only the
+	// lesson, and the error where it does not quote that.
 	Text   string `json:"text"`
 	Lesson string `json:"lesson"`
 	// When says when the lesson applies.
@@ -153,6 +157,13 @@ type Recorder interface {
 	Record(e events.Event) error
 }
 
+// CallCounter counts calls. Its error may be [memory.ErrUnavailable].
+type CallCounter interface {
+	// ToolTasks counts the tasks in which an agent called a tool, of events from since on and recorded by asOf where these
+	// are not zero.
+	ToolTasks(ctx context.Context, namespace, tool string, since, asOf time.Time) (int, error)
+}
+
 // Options configure a [Service]. Items, Recorder and Logger must be set; Clock may be nil.
 type Options struct {
 	Items memory.ItemReader
@@ -161,7 +172,9 @@ type Options struct {
 	Embedder Embedder
 	Recorder Recorder
 	Logger   *slog.Logger
-	Weights  memory.Weights
+	// Calls may be nil: then a call is never warned only because its tool fails often.
+	Calls   CallCounter
+	Weights memory.Weights
 	// Off answers every question with nothing.
 	Off bool
 	// ControlShare is the share of sessions, 0 to 1, from which lessons and rules are withheld.
@@ -226,7 +239,7 @@ func (s *Service) Recall(ctx context.Context, q Question) (Answer, error) {
 }
 
 // Check says what is known to go wrong with a call, and nothing when nothing is known. It needs no embedder: it looks
-// for the same tool with parameters of the same shape, and for rules about the tool.
+// for failed calls of the same tool whose lesson this call does not heed, and for rules about the tool.
 func (s *Service) Check(ctx context.Context, a Action) (Answer, error) {
 	began := s.o.Clock()
 	if err := events.ValidateNamespace(a.Namespace); err != nil {

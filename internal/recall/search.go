@@ -366,7 +366,9 @@ func (s *Service) similarities(ctx context.Context, q Question, vector []float32
 type record struct {
 	item Item
 	memory.Judged
-	failed    bool
+	failed bool
+	// ofCall is true for a rule about calls of its tool.
+	ofCall    bool
 	signature string // what makes two items say the same
 	tool      string
 	recorded  time.Time

@@ -25,7 +25,7 @@ func (p *Parts) Unrecorded(ctx context.Context) (*recall.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := recall.Options{Items: p.Store, Recorder: unrecorded{}, Logger: p.Logger, Off: p.Config.Recall == "off", Deadline: p.Config.RecallDeadline}
+	o := recall.Options{Items: p.Store, Calls: p.Store, Recorder: unrecorded{}, Logger: p.Logger, Off: p.Config.Recall == "off", Deadline: p.Config.RecallDeadline}
 	if space != nil {
 		o.Index, o.Embedder = space.index, questions{space}
 		(&Reader{space: space}).Warm(ctx)

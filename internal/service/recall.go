@@ -28,7 +28,7 @@ func (p *Parts) Reader() (*Reader, error) {
 		return nil, fmt.Errorf("set up the recorder of recalls: %w", err)
 	}
 	o := recall.Options{
-		Items: p.Store, Recorder: recorded{recorder}, Logger: p.Logger, Off: p.Config.Recall == "off",
+		Items: p.Store, Calls: p.Store, Recorder: recorded{recorder}, Logger: p.Logger, Off: p.Config.Recall == "off",
 		ControlShare: p.Config.ControlShare, Deadline: p.Config.RecallDeadline,
 	}
 	if space != nil {
