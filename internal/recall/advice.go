@@ -96,8 +96,10 @@ var clausePatterns = []clausePattern{
 	{regexp.MustCompile("^" + name + " 设为 " + value), setTo},
 	{regexp.MustCompile("(?i)^write " + name + " as " + value + ", not as " + value), form},
 	{regexp.MustCompile("^" + name + " 应写成 " + value + "，而不是 " + value), form},
-	{regexp.MustCompile("(?i)^pass " + name + " as an? (?:text|number|boolean|null|list|object), not as an? (text|number|boolean|null|list|object)"), kind},
-	{regexp.MustCompile("^" + name + " 应传(?:文本|数字|布尔值|空值|列表|对象)，而不是(文本|数字|布尔值|空值|列表|对象)"), kind},
+	{regexp.MustCompile("(?i)^write " + name + " (?:as|in|with|without) [^`]*(?:, such as " + value + ")?, not as " + value), namedForm},
+	{regexp.MustCompile("^" + name + " 应写成[^`]+(?:（例如 " + value + "）)?，而不是 " + value), namedForm},
+	{regexp.MustCompile("(?i)^pass " + name + " as an? (?:text|number|boolean|null|list|object)(?: \\(such as " + value + "\\))?, not as an? (text|number|boolean|null|list|object)"), kind},
+	{regexp.MustCompile("^" + name + " 应传(?:文本|数字|布尔值|空值|列表|对象)(?:（例如 " + value + "）)?，而不是(文本|数字|布尔值|空值|列表|对象)"), kind},
 	{regexp.MustCompile("(?i)^name the parameter " + name + ", not " + name), renamed},
 	{regexp.MustCompile("^参数名用 " + name + "，不要用 " + name), renamed},
 	{regexp.MustCompile("(?i)^use " + value + " in " + name + " instead of " + value), func(c compared, m []string) bearing { return c.clauses(m[2], m[1], m[3]) }},
@@ -244,13 +246,30 @@ func form(c compared, m []string) bearing {
 	}))
 }
 
+// namedForm is write `a` in a form that has a name, such as `b`, not as `c`: it is about values like c that are not written
+// like b.
+func namedForm(c compared, m []string) bearing {
+	now, then := c.values(m[1])
+	return bears(slices.ContainsFunc(now, func(v memory.Value) bool {
+		if v.Text == m[3] {
+			return true
+		}
+		return v.Text != m[2] && (m[2] == "" || memory.WrittenForm(v.Text) != memory.WrittenForm(m[2])) && slices.ContainsFunc(then, func(w memory.Value) bool {
+			return v.Kind == w.Kind && memory.TextFormat(v.Text) == memory.TextFormat(w.Text)
+		})
+	}))
+}
+
 // kindInChinese are the kinds of values as lessons in Chinese name them.
 var kindInChinese = map[string]string{"文本": "text", "数字": "number", "布尔值": "boolean", "空值": "null", "列表": "list", "对象": "object"}
 
 // kind is pass `a` as one kind of value and not as another.
 func kind(c compared, m []string) bearing {
 	now, _ := c.values(m[1])
-	wrong := cmp.Or(kindInChinese[m[2]], m[2])
+	wrong := cmp.Or(kindInChinese[m[3]], m[3])
+	if here, _ := find(c.call, m[1]); strings.HasPrefix(here, m[1]+"[") { // What the list holds is of another kind.
+		return bears(wrong == "list")
+	}
 	return bears(slices.ContainsFunc(now, func(v memory.Value) bool { return v.Kind == wrong }))
 }
 

@@ -56,6 +56,25 @@ func TestCheckIsSilentForWhatIsDoneAlready(t *testing.T) {
 		{`{"code":"ab12"}`, "`code` 应写成 `A-9`，而不是 `a9`", []string{`{"code":"xy7"}`}, []string{`{"code":"XY-7"}`}},
 		{`{"ml":"250"}`, "pass `ml` as a number, not as a text", []string{`{"ml":"30.5"}`}, []string{`{"ml":250}`, `{"ml":1}`}},
 		{`{"ml":"250"}`, "`ml` 应传数字，而不是文本", []string{`{"ml":"30"}`}, []string{`{"ml":30}`}},
+		{
+			`{"tags":"a, b"}`, "pass `tags` as a list (such as `[\"a\",\"b\"]`), not as a text (`a, b`)",
+			[]string{`{"tags":"c, d"}`, `{"tags":"a, b"}`}, []string{`{"tags":["c","d"]}`},
+		},
+		{`{"tags":"a, b"}`, "`tags` 应传列表（例如 `[\"a\",\"b\"]`），而不是文本（`a, b`）", []string{`{"tags":"c, d"}`}, []string{`{"tags":["c","d"]}`}},
+		// Forms that have a name: other values in the wrong form are warned of, and none in the right one.
+		{
+			`{"pause":"2 hours"}`, "write `pause` as a number of minutes, such as `120`, not as `2 hours`",
+			[]string{`{"pause":"2 hours"}`, `{"pause":"3 hours"}`}, []string{`{"pause":120}`, `{"pause":90}`},
+		},
+		{
+			`{"currency":"Euro"}`, "write `currency` as a three-letter currency code (ISO 4217), such as `EUR`, not as `Euro`",
+			[]string{`{"currency":"Euro"}`, `{"currency":"Dollar"}`}, []string{`{"currency":"EUR"}`, `{"currency":"USD"}`},
+		},
+		{`{"amount":12.5}`, "write `amount` in minor units (cents), such as `1250`, not as `12.5`", []string{`{"amount":99.95}`}, []string{`{"amount":9995}`}},
+		{`{"order":"W12"}`, "write `order` with a # in front, such as `#W12`, not as `W12`", []string{`{"order":"W77"}`}, []string{`{"order":"#W77"}`}},
+		{`{"branch":"Feature one"}`, "write `branch` in kebab-case, such as `feature-one`, not as `Feature one`", []string{`{"branch":"Fix Two"}`}, []string{`{"branch":"fix-two"}`}},
+		{`{"start":"3 pm"}`, "`start` 应写成24 小时制的 hh:mm（例如 `15:00`），而不是 `3 pm`", []string{`{"start":"4 pm"}`}, []string{`{"start":"16:00"}`}},
+		{`{"phone":"0049 (30) 12345"}`, "`phone` 应写成E.164 格式（+ 加纯数字）（例如 `+493012345`），而不是 `0049 (30) 12345`", []string{`{"phone":"0049 (30) 777"}`}, []string{`{"phone":"+4930777"}`}},
 		{`{"order":"A1"}`, "add `postcode` (ask the user which)", []string{`{"order":"B2"}`, `{"order":"B2","x":1}`}, []string{`{"order":"B2","postcode":"8010"}`}},
 		{`{"order":"A1"}`, "give `postcode`, `city`, which it requires", []string{`{"order":"B2","city":"Graz"}`}, []string{`{"postcode":"8010","city":"Graz"}`}},
 		{`{"order":"A1","note":"x"}`, "leave `note` out", []string{`{"order":"B2","note":"y"}`}, []string{`{"order":"B2"}`}},
