@@ -55,6 +55,9 @@ func (m *merger) run(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
+	if err := refute(ctx, w, since); err != nil {
+		return err
+	}
 	if err := m.mergeSnapshots(ctx, w, since); err != nil {
 		return err
 	}

@@ -36,12 +36,23 @@ type VoteStore interface {
 	Votes(ctx context.Context, namespace string, ruleIDs []string) ([]memory.Vote, error)
 }
 
+// TrialRecord tells where items were shown, and how tasks end.
+type TrialRecord interface {
+	// ShownSince names the items that were shown in tasks whose end was recorded since a moment.
+	ShownSince(ctx context.Context, namespace string, since time.Time) ([]string, error)
+	// ShownIn names, for each item, the tasks that are over and in which it was shown: at most so many, those that ended last.
+	ShownIn(ctx context.Context, namespace string, ids []string, limit int) (map[string][]string, error)
+	// FailureShares gives, by type, the share of finished tasks that somebody said had failed, 0 to 1.
+	FailureShares(ctx context.Context, namespace string) (map[string]float64, error)
+}
+
 // Record is what the jobs need of the store.
 type Record interface {
 	memory.ItemReader
 	memory.ItemWriter
 	RunLog
 	VoteStore
+	TrialRecord
 	// Namespaces lists all namespaces that hold tasks or items.
 	Namespaces(ctx context.Context) ([]string, error)
 	// Tasks yields tasks with their steps; an error comes once, as the last.

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -26,6 +27,33 @@ type Trials struct {
 
 // Tried reports that anything was shown at all.
 func (t Trials) Tried() bool { return t != Trials{} }
+
+// String says the trials in words, for a person.
+func (t Trials) String() string {
+	type count struct {
+		n    int
+		what string
+	}
+	var out []string
+	for _, calls := range []struct {
+		made string
+		of   []count
+	}{
+		{"calls made as it says: ", []count{{t.Refused, "refused"}, {t.Failed, "in failed tasks"}, {t.Worked, "worked"}}},
+		{"calls made as it warns of: ", []count{{t.Needless, "worked"}, {t.Again, "failed"}}},
+	} {
+		var said []string
+		for _, c := range calls.of {
+			if c.n > 0 {
+				said = append(said, fmt.Sprintf("%d %s", c.n, c.what))
+			}
+		}
+		if len(said) > 0 {
+			out = append(out, calls.made+strings.Join(said, ", "))
+		}
+	}
+	return strings.Join(out, "; ")
+}
 
 // A Repair is a call that failed and one that worked, as a lesson sets them against each other.
 type Repair struct {
@@ -74,9 +102,9 @@ func RepairOf(s Snapshot, steps []Step) (c Repair, is bool) {
 	return c, false
 }
 
-// Try adds what one later task shows. A value is told by its form where the two calls differ in that, else by itself: what
+// With adds what one later task shows. A value is told by its form where the two calls differ in that, else by itself: what
 // is particular to one task shows nothing about another.
-func (t *Trials) Try(c Repair, task Task) {
+func (t Trials) With(c Repair, task Task) Trials {
 	taskFailed := failed(task)
 	followed, before := false, false
 	for _, s := range task.Steps {
@@ -105,6 +133,7 @@ func (t *Trials) Try(c Repair, task Task) {
 			}
 		}
 	}
+	return t
 }
 
 // like reports a call that is as one of the two in all that they differ in.

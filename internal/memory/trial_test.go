@@ -73,9 +73,7 @@ func TestLaterTasksTryALesson(t *testing.T) {
 		if of.failed {
 			task.Status = events.StatusFailure
 		}
-		var got memory.Trials
-		got.Try(lessonFrom(t, of.failing, of.working), task)
-		if got != of.want {
+		if got := (memory.Trials{}).With(lessonFrom(t, of.failing, of.working), task); got != of.want {
 			t.Errorf("%s: %+v, want %+v", name, got, of.want)
 		}
 	}

@@ -58,17 +58,20 @@ func TestCheckIsSilentForWhatIsDoneAlready(t *testing.T) {
 		{`{"ml":"250"}`, "`ml` 应传数字，而不是文本", []string{`{"ml":"30"}`}, []string{`{"ml":30}`}},
 		{
 			`{"tags":"a, b"}`, "pass `tags` as a list (such as `[\"a\",\"b\"]`), not as a text (`a, b`)",
-			[]string{`{"tags":"c, d"}`, `{"tags":"a, b"}`}, []string{`{"tags":["c","d"]}`},
+			[]string{`{"tags":"c, d"}`, `{"tags":"a, b"}`},
+			[]string{`{"tags":["c","d"]}`},
 		},
 		{`{"tags":"a, b"}`, "`tags` 应传列表（例如 `[\"a\",\"b\"]`），而不是文本（`a, b`）", []string{`{"tags":"c, d"}`}, []string{`{"tags":["c","d"]}`}},
 		// Forms that have a name: other values in the wrong form are warned of, and none in the right one.
 		{
 			`{"pause":"2 hours"}`, "write `pause` as a number of minutes, such as `120`, not as `2 hours`",
-			[]string{`{"pause":"2 hours"}`, `{"pause":"3 hours"}`}, []string{`{"pause":120}`, `{"pause":90}`},
+			[]string{`{"pause":"2 hours"}`, `{"pause":"3 hours"}`},
+			[]string{`{"pause":120}`, `{"pause":90}`},
 		},
 		{
 			`{"currency":"Euro"}`, "write `currency` as a three-letter currency code (ISO 4217), such as `EUR`, not as `Euro`",
-			[]string{`{"currency":"Euro"}`, `{"currency":"Dollar"}`}, []string{`{"currency":"EUR"}`, `{"currency":"USD"}`},
+			[]string{`{"currency":"Euro"}`, `{"currency":"Dollar"}`},
+			[]string{`{"currency":"EUR"}`, `{"currency":"USD"}`},
 		},
 		{`{"amount":12.5}`, "write `amount` in minor units (cents), such as `1250`, not as `12.5`", []string{`{"amount":99.95}`}, []string{`{"amount":9995}`}},
 		{`{"order":"W12"}`, "write `order` with a # in front, such as `#W12`, not as `W12`", []string{`{"order":"W77"}`}, []string{`{"order":"#W77"}`}},
