@@ -24,7 +24,7 @@ import (
 
 // simulateOptions are the flags of the suite.
 type simulateOptions struct {
-	seeds, tasks, together, every, parallel, sensitivitySeeds int
+	seeds, tasks, classes, together, every, parallel, sensitivitySeeds int
 	seed                                                      uint64
 	arms                                                      []string
 	obey                                                      float64
@@ -54,6 +54,7 @@ func (a *app) evalSimulateCommand() *cobra.Command {
 	flags.IntVar(&o.seeds, "seeds", 20, "streams of tasks")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the first stream")
 	flags.IntVar(&o.tasks, "tasks", 60, "tasks of a stream")
+	flags.IntVar(&o.classes, "classes", 0, "failure classes that a stream is about (0: a quarter of its tasks); fewer recur more often")
 	flags.StringSliceVar(&o.arms, "arms", []string{"none", "start", "check", "harmful", "unguarded", "perfect_start", "perfect"}, "conditions to run")
 	flags.Float64Var(&o.obey, "obey", 0.8, "probability, 0 to 1, with which the agent follows what it is told")
 	flags.Float64SliceVar(&o.sensitivity, "sensitivity", []float64{0.5, 0.65, 0.9, 1}, "further values of --obey, for the arm check")
@@ -82,7 +83,7 @@ func (a *app) evalSimulate(ctx context.Context, changed func(string) bool, o sim
 			}
 		}
 	}
-	if o.seeds < 1 || o.seeds > maxSeeds || o.tasks < 1 || o.tasks > maxStreamTasks || o.every < 1 || o.together < 1 || o.parallel < 1 || o.sensitivitySeeds < 0 {
+	if o.seeds < 1 || o.seeds > maxSeeds || o.tasks < 1 || o.tasks > maxStreamTasks || o.classes < 0 || o.every < 1 || o.together < 1 || o.parallel < 1 || o.sensitivitySeeds < 0 {
 		return fmt.Errorf("%w: --seeds must be from 1 to %d, --tasks from 1 to %d, and the other numbers at least 1", errUsage, maxSeeds, maxStreamTasks)
 	}
 	for _, p := range append(slices.Clone(o.sensitivity), o.obey) {
@@ -115,7 +116,7 @@ func (a *app) evalSimulate(ctx context.Context, changed func(string) bool, o sim
 	defer func() { err = errors.Join(err, engines.Close(ctx)) }()
 	began := time.Now()
 	summary, err := simulate.Run(ctx, simulate.Options{
-		Seeds: o.seeds, Seed: o.seed, Tasks: o.tasks, Arms: arms, Obey: o.obey, Sensitivity: o.sensitivity, SensitivitySeeds: o.sensitivitySeeds,
+		Seeds: o.seeds, Seed: o.seed, Tasks: o.tasks, Classes: o.classes, Arms: arms, Obey: o.obey, Sensitivity: o.sensitivity, SensitivitySeeds: o.sensitivitySeeds,
 		ConsolidateEvery: o.every, Together: o.together, Parallel: o.parallel, Work: o.work, Build: build, Engines: engines, EnginesDir: a.cfg.EnginesDir,
 		Vectors: a.keptVectors(),
 		Logger:  logger, Progress: a.simulateProgress(began),
@@ -126,7 +127,7 @@ func (a *app) evalSimulate(ctx context.Context, changed func(string) bool, o sim
 	if o.html == "" {
 		o.html = filepath.Join(o.work, "simulate.html")
 	}
-	command := fmt.Sprintf("hindsight eval simulate --seeds %d --seed %d --tasks %d --arms %s --obey %g", o.seeds, o.seed, o.tasks, strings.Join(o.arms, ","), o.obey)
+	command := fmt.Sprintf("hindsight eval simulate --seeds %d --seed %d --tasks %d --classes %d --arms %s --obey %g", o.seeds, o.seed, o.tasks, o.classes, strings.Join(o.arms, ","), o.obey)
 	made := fmt.Sprintf("hindsight %s, build %.12s, %s", config.Version, build, time.Now().UTC().Format(time.DateOnly))
 	if err := writeReport(o.html, summary.Page(command, made)); err != nil {
 		return fmt.Errorf("eval simulate: %w", err)
