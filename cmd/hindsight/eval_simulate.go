@@ -25,12 +25,12 @@ import (
 // simulateOptions are the flags of the suite.
 type simulateOptions struct {
 	seeds, tasks, classes, together, every, parallel, sensitivitySeeds int
-	seed                                                      uint64
-	arms                                                      []string
-	obey                                                      float64
-	sensitivity                                               []float64
-	work, html                                                string
-	quick                                                     bool
+	seed                                                               uint64
+	arms                                                               []string
+	obey                                                               float64
+	sensitivity                                                        []float64
+	work, html                                                         string
+	quick                                                              bool
 }
 
 func (a *app) evalSimulateCommand() *cobra.Command {

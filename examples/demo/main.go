@@ -349,13 +349,13 @@ func call(ctx context.Context, session *mcp.ClientSession, tool string, argument
 	return a, nil
 }
 
-// lessons are the last lines of the items: what to do.
+// lessons are what the items say to do, without the marks around what was recorded.
 func (a answer) lessons() string {
 	var lines []string
 	for _, item := range a.Items {
 		for line := range strings.Lines(item.Text) {
-			if label, lesson, found := strings.Cut(strings.TrimSpace(line), ": "); found && (label == "Lesson" || label == "教训" || label == "Do" || label == "做法") {
-				lines = append(lines, lesson)
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "[") {
+				lines = append(lines, line)
 			}
 		}
 	}

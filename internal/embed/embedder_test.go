@@ -208,8 +208,12 @@ func TestEndOfWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	running := embedLater(ctx, e, embed.Background, "running")
 	g.next(t)
-	queued := embedLater(ctx, e, embed.Interactive, "queued")
+	impatient, leave := context.WithCancel(t.Context())
+	queued := embedLater(impatient, e, embed.Interactive, "queued")
 	until(t, "a text is queued", func() bool { return e.Stats().Queued == 1 })
+	leave()
+	// Before the model is free: who leaves at the same moment may be too late.
+	until(t, "the text has left the queue", func() bool { return e.Stats().Queued == 0 })
 	cancel()
 	for _, done := range []<-chan error{running, queued} {
 		if err := <-done; !errors.Is(err, memory.ErrUnavailable) || !errors.Is(err, context.Canceled) {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/hindsight-memory/hindsight/internal/bus"
 	"github.com/hindsight-memory/hindsight/internal/consolidate"
 )
@@ -29,10 +31,12 @@ const (
 
 // Consolidate runs the jobs on their schedules while this process leads, until ctx ends.
 func Consolidate(ctx context.Context, p *Parts) error {
-	scheduler, err := p.Scheduler(ctx)
+	p.leading.Store(true)
+	defer p.leading.Store(false)
+	scheduler, err := p.scheduler(ctx, p.Registry, &atomic.Bool{})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // It was asked to end.
+			return nil // It was asked to end.
 		}
 		return err
 	}
@@ -66,6 +70,14 @@ func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Repo
 		if !errors.Is(err, bus.ErrNotFound) && (!errors.Is(err, bus.ErrUnavailable) || ctx.Err() != nil) {
 			return obeyed(raw, err)
 		}
+		if errors.Is(err, bus.ErrNotFound) && p.leading.Load() { // This process is about to take orders.
+			select {
+			case <-ctx.Done():
+				return consolidate.Report{}, fmt.Errorf("order the job: %w", ctx.Err())
+			case <-time.After(orderPause):
+			}
+			continue
+		}
 		if errors.Is(err, bus.ErrUnavailable) {
 			p.Logger.Warn("whoever was to run the job is not heard any more; ordering it again", "job", job, "error", err)
 			select {
@@ -76,7 +88,8 @@ func (p *Parts) Consolidation(ctx context.Context, job string) (consolidate.Repo
 		}
 		if scheduler == nil {
 			p.Logger.Info("nobody leads the consolidation: the job runs here", "job", job)
-			if scheduler, err = p.scheduler(ctx, &leads); err != nil {
+			// Its metrics are nobody's: those of the process belong to the service.
+			if scheduler, err = p.scheduler(ctx, prometheus.NewRegistry(), &leads); err != nil {
 				return consolidate.Report{}, err
 			}
 		}
@@ -135,17 +148,12 @@ func obeyed(raw []byte, err error) (consolidate.Report, error) {
 	return answer.Report, nil
 }
 
-// Scheduler makes what runs the consolidation jobs out of the parts. The error may be that of an
-// embedding model or an index that cannot be used as they are.
-func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
-	return p.scheduler(ctx, &atomic.Bool{})
-}
-
-// scheduler makes one that says in leads whether it holds the lease.
-func (p *Parts) scheduler(ctx context.Context, leads *atomic.Bool) (*consolidate.Scheduler, error) {
+// scheduler makes what runs the consolidation jobs out of the parts, and says in leads whether it holds the lease. The error
+// may be that of an embedding model or an index that cannot be used as they are.
+func (p *Parts) scheduler(ctx context.Context, registerer prometheus.Registerer, leads *atomic.Bool) (*consolidate.Scheduler, error) {
 	var scheduler *consolidate.Scheduler
 	o := consolidate.Options{
-		Record: p.Store, Holder: p.Holder, Logger: p.Logger, Registerer: p.Registry,
+		Record: p.Store, Holder: p.Holder, Logger: p.Logger, Registerer: registerer,
 		MergeSchedule: p.Config.MergeSchedule, InduceSchedule: p.Config.InduceSchedule, ConsistencySchedule: p.Config.ConsistencySchedule,
 		Lead: func(ctx context.Context, run func(context.Context, consolidate.Lease) error) error {
 			return p.Bus.RunLeased(ctx, consolidatorLease, p.Holder, consolidatorTTL, func(ctx context.Context, lease *bus.Lease) error {

@@ -3,11 +3,13 @@ package service
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hindsight-memory/hindsight/internal/bus"
+	"github.com/hindsight-memory/hindsight/internal/consolidate"
 	"github.com/hindsight-memory/hindsight/internal/mcpserver"
 	"github.com/hindsight-memory/hindsight/internal/memory"
 )
@@ -69,4 +71,9 @@ func UseIndex(p *Parts, inner memory.VectorIndex) error {
 	const grace = 100 * time.Millisecond
 	p.grace, space.index.settle = grace, 2*grace
 	return nil
+}
+
+// Scheduler makes what runs the consolidation jobs out of the parts.
+func (p *Parts) Scheduler(ctx context.Context) (*consolidate.Scheduler, error) {
+	return p.scheduler(ctx, p.Registry, &atomic.Bool{})
 }

@@ -64,6 +64,7 @@ type Parts struct {
 	spaceErr error
 	used     atomic.Pointer[Space] // the same, for who must not be the first to ask
 	grace    time.Duration         // of the consistency job; 0, but in tests
+	leading  atomic.Bool           // this process runs the consolidation, or is about to
 }
 
 // CheckAddresses says which address among the settings can't be one, as a [config.ErrInvalid]. It connects to nothing.
