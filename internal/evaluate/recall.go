@@ -513,7 +513,7 @@ func (w *stopwatch) Uses(ctx context.Context, namespace string, ids []string) (m
 	return w.ItemReader.Uses(ctx, namespace, ids) //nolint:wrapcheck // As above.
 }
 
-func (w *stopwatch) Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string]float64, error) {
+func (w *stopwatch) Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string][]memory.TextSimilarity, error) {
 	defer w.stop("similarities", time.Now())
 	return w.ItemReader.Similarities(ctx, namespace, model, vector, ids, asOf) //nolint:wrapcheck // As above.
 }

@@ -60,6 +60,13 @@ type Candidate struct {
 	Exact []string
 }
 
+// TextSimilarity is how near the vector of one text of an item is.
+type TextSimilarity struct {
+	// TextHash names the text; see [TextHash].
+	TextHash string
+	Cosine   float64
+}
+
 // ItemReader reads items out of the record.
 type ItemReader interface {
 	Snapshots(ctx context.Context, f ItemFilter) ([]Snapshot, error)
@@ -70,9 +77,11 @@ type ItemReader interface {
 	Relations(ctx context.Context, namespace string, ids []string) ([]Relation, error)
 	// Uses counts from recalls and feedback; items that do not exist are left out.
 	Uses(ctx context.Context, namespace string, ids []string) (map[string]ItemUse, error)
-	// Similarities gives the exact cosine between the vector and each item's, from item_vectors; with asOf not zero only
+	// Similarities gives the exact cosines between the vector and each item's, from item_vectors: one for each text that the
+	// item has had, the newest first. An item may have come back to an earlier text, so that the newest is not always that
+	// of its current version; with asOf not zero only
 	// from vectors recorded by then. Items without a vector under this model are left out.
-	Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string]float64, error)
+	Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string][]TextSimilarity, error)
 	// Lexical finds items by words, in any language, the best first.
 	Lexical(ctx context.Context, q LexicalQuery) ([]Candidate, error)
 }

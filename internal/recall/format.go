@@ -67,6 +67,7 @@ func ofSnapshot(s memory.Snapshot) record {
 		line(l.lesson, s.Reflection.Lesson),
 	}, "\n")
 	return record{
+		textHash: memory.TextHash(memory.SnapshotText(s)),
 		item: Item{
 			ID: s.SnapshotID, Layer: memory.LayerSnapshot, TaskType: s.TaskContext.TaskType, Text: text, Lesson: s.Reflection.Lesson,
 			When: s.AppliesWhen, Trust: s.Trust, Confidence: s.Confidence, Importance: s.Importance, Seen: 1,
@@ -119,6 +120,7 @@ func ofMemory(m memory.Memory, now time.Time) record {
 		note = "expires " + m.ValidTo.UTC().Format(time.DateOnly)
 	}
 	return record{
+		textHash: memory.TextHash(memory.MemoryText(m)),
 		item: Item{
 			ID: m.MemoryID, Layer: memory.LayerMemory, TaskType: m.TaskType, MemoryType: m.MemoryType,
 			Text: line(l.fact, m.Content), Lesson: m.Content, When: m.TaskType, Trust: m.Trust, Confidence: m.Confidence,

@@ -91,9 +91,9 @@ func (s *Service) search(ctx context.Context, q Question, way Way) (ranked, erro
 		return ranked{}, err
 	}
 	var (
-		loaded     map[string]record
-		similarity map[string]float64
-		uses       map[string]memory.ItemUse
+		loaded  map[string]record
+		cosines map[string][]memory.TextSimilarity
+		uses    map[string]memory.ItemUse
 	)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -101,7 +101,7 @@ func (s *Service) search(ctx context.Context, q Question, way Way) (ranked, erro
 		return err
 	})
 	g.Go(func() (err error) {
-		similarity, err = s.similarities(gctx, q, vector, p)
+		cosines, err = s.cosines(gctx, q, vector, p)
 		return err
 	})
 	g.Go(func() (err error) {
@@ -113,7 +113,7 @@ func (s *Service) search(ctx context.Context, q Question, way Way) (ranked, erro
 	if err := g.Wait(); err != nil {
 		return ranked{}, err //nolint:wrapcheck // Each says what it was doing.
 	}
-	return s.rank(q, way, p, loaded, similarity, uses), nil
+	return s.rank(q, way, p, loaded, s.similarities(p, loaded, cosines), uses), nil
 }
 
 // collect runs the searches side by side. One that is away costs a notice, not the answer, unless it is the record.
@@ -342,29 +342,39 @@ func cmpSlices(a, b []string) []string {
 	return b
 }
 
-// similarities gives the calibrated similarity of every candidate: from vectors where there are any, else the share of
-// the question's words that the item holds.
-func (s *Service) similarities(ctx context.Context, q Question, vector []float32, p *pool) (map[string]float64, error) {
-	out := make(map[string]float64, len(p.found))
-	for id, c := range p.found {
-		out[id] = c.lexical
-	}
+// cosines compares the question with the vectors of every candidate.
+func (s *Service) cosines(ctx context.Context, q Question, vector []float32, p *pool) (map[string][]memory.TextSimilarity, error) {
 	if vector == nil {
-		return out, nil
+		return nil, nil
 	}
 	cosines, err := s.o.Items.Similarities(ctx, q.Namespace, s.o.Embedder.Identity(), vector, slices.Sorted(maps.Keys(p.found)), q.AsOf)
 	if err != nil {
 		return nil, fmt.Errorf("compare vectors: %w", err)
 	}
-	for id, cosine := range cosines {
-		out[id] = s.o.Embedder.Calibrated(cosine)
+	return cosines, nil
+}
+
+// similarities gives the calibrated similarity of every candidate: from the vector of its text, or of its newest one while
+// that has none yet; else the share of the question's words that the item holds.
+func (s *Service) similarities(p *pool, loaded map[string]record, cosines map[string][]memory.TextSimilarity) map[string]float64 {
+	out := make(map[string]float64, len(p.found))
+	for id, c := range p.found {
+		out[id] = c.lexical
+		texts := cosines[id]
+		if len(texts) == 0 {
+			continue
+		}
+		at := max(0, slices.IndexFunc(texts, func(t memory.TextSimilarity) bool { return t.TextHash == loaded[id].textHash }))
+		out[id] = s.o.Embedder.Calibrated(texts[at].Cosine)
 	}
-	return out, nil
+	return out
 }
 
 // record is a candidate as the record has it now.
 type record struct {
 	item Item
+	// textHash names the text that is embedded; empty for what has no vector.
+	textHash string
 	memory.Judged
 	failed bool
 	// ofCall is true for a rule about calls of its tool.

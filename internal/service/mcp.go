@@ -229,8 +229,8 @@ func (l lateItems) Uses(ctx context.Context, namespace string, ids []string) (ma
 	return late(l, func(r memory.ItemReader) (map[string]memory.ItemUse, error) { return r.Uses(ctx, namespace, ids) })
 }
 
-func (l lateItems) Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string]float64, error) {
-	return late(l, func(r memory.ItemReader) (map[string]float64, error) {
+func (l lateItems) Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string][]memory.TextSimilarity, error) {
+	return late(l, func(r memory.ItemReader) (map[string][]memory.TextSimilarity, error) {
 		return r.Similarities(ctx, namespace, model, vector, ids, asOf)
 	})
 }

@@ -71,10 +71,10 @@ func (c *ClickHouse) InsertVectors(ctx context.Context, vectors []memory.ItemVec
 	return nil
 }
 
-// Similarities gives the exact cosine between the vector and each item's. Of an item that had several texts the vector
-// of the newest text counts, of those recorded by asOf unless that is zero. Items without a vector of the model, or with
-// one of another dimension, are left out.
-func (c *ClickHouse) Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string]float64, error) {
+// Similarities gives the exact cosines between the vector and each item's: one for each text that the item has had, the
+// newest first, of those recorded by asOf unless that is zero. Items without a vector of the model, or with one of another
+// dimension, are left out.
+func (c *ClickHouse) Similarities(ctx context.Context, namespace, model string, vector []float32, ids []string, asOf time.Time) (map[string][]memory.TextSimilarity, error) {
 	if namespace == "" {
 		return nil, ErrNamespace
 	}
@@ -82,22 +82,23 @@ func (c *ClickHouse) Similarities(ctx context.Context, namespace, model string, 
 		return nil, fmt.Errorf("%w: compare with a vector: %s", ErrRejected, reason)
 	}
 	text := vectorText(vector)
-	out := make(map[string]float64, len(ids))
+	out := make(map[string][]memory.TextSimilarity, len(ids))
 	for chunk := range slices.Chunk(ids, idsPerQuery) {
 		where := ofItems(namespace, model, chunk)
 		where.addIf(true, "length(vector) = ?", len(vector))
 		where.addIf(!asOf.IsZero(), "recorded_at <= fromUnixTimestamp64Milli(?, 'UTC')", asOf.UnixMilli())
-		query := `SELECT item_id, toFloat64(1 - cosineDistance(argMax(its_vector, (recorded, text_hash)), CAST(? AS Array(Float32)))) FROM (
-				SELECT item_id, text_hash, any(vector) AS its_vector, min(recorded_at) AS recorded
+		query := `SELECT item_id, text_hash, toFloat64(1 - cosineDistance(its_vector, CAST(? AS Array(Float32)))) FROM (
+				SELECT item_id, text_hash, argMin(vector, recorded_at) AS its_vector, min(recorded_at) AS recorded
 				FROM item_vectors WHERE ` + where.String() + ` GROUP BY item_id, text_hash
-			) GROUP BY item_id`
+			) ORDER BY item_id, recorded DESC, text_hash DESC`
 		err := c.query(ctx, "compare vectors", query, slices.Concat([]any{text}, where.args), func(rows driver.Rows) error {
 			var id string
-			var cosine float64
-			if err := rows.Scan(&id, &cosine); err != nil {
+			var text memory.TextSimilarity
+			if err := rows.Scan(&id, &text.TextHash, &text.Cosine); err != nil {
 				return err
 			}
-			out[id] = min(max(cosine, -1), 1)
+			text.Cosine = min(max(text.Cosine, -1), 1)
+			out[id] = append(out[id], text)
 			return nil
 		})
 		if err != nil {

@@ -598,10 +598,17 @@ func similarities(t *testing.T, s ItemStore) {
 			t.Errorf("as of %s: %v, want %v", moment, got, want)
 		}
 		for id, score := range want {
-			if math.Abs(got[id]-score) > 1e-6 {
+			if len(got[id]) == 0 || math.Abs(got[id][0].Cosine-score) > 1e-6 {
 				t.Errorf("as of %s: %s is %v, want %v", moment, id, got[id], score)
 			}
 		}
+	}
+	// An item that has come back to an earlier text is as near as that: both are told, the newest first.
+	both, err := s.Similarities(t.Context(), "t", "m", []float32{1, 0}, []string{"a"}, time.Time{})
+	if want := []memory.TextSimilarity{{TextHash: "2", Cosine: 0}, {TextHash: "1", Cosine: 1}}; err != nil || !slices.EqualFunc(both["a"], want, func(a, b memory.TextSimilarity) bool {
+		return a.TextHash == b.TextHash && math.Abs(a.Cosine-b.Cosine) < 1e-6
+	}) {
+		t.Errorf("the texts of one item are %v near, %v, want %v", both["a"], err, want)
 	}
 	if stored, err := s.StoredVectors(t.Context(), "t", "m", ids); err != nil || stored["a"] != "2" || stored["b"] != "1" || len(stored) != 4 {
 		t.Errorf("StoredVectors = %v, %v", stored, err)
