@@ -188,15 +188,11 @@ func (x *reconciling) write(ctx context.Context, items []indexed) error {
 		x.count(items)
 		return nil
 	}
-	ids := make([]string, len(items))
+	ids, texts := make([]string, len(items)), make(map[string]string, len(items))
 	for k, i := range items {
-		ids[k] = i.entry.ID
+		ids[k], texts[i.entry.ID] = i.entry.ID, i.entry.TextHash
 	}
-	known, err := x.Record.StoredVectors(ctx, x.namespace, x.Model, ids)
-	if err != nil {
-		return fmt.Errorf("look for vectors: %w", err)
-	}
-	vectors, err := x.Record.ItemVectors(ctx, x.namespace, x.Model, ids)
+	vectors, err := x.Record.TextVectors(ctx, x.namespace, x.Model, texts)
 	if err != nil {
 		return fmt.Errorf("read vectors: %w", err)
 	}
@@ -207,9 +203,7 @@ func (x *reconciling) write(ctx context.Context, items []indexed) error {
 	var ready, bare []indexed
 	for _, i := range items {
 		i.entry.CreatedAt = uses[i.entry.ID].FirstSeen
-		if known[i.entry.ID] == i.entry.TextHash {
-			i.entry.Vector = vectors[i.entry.ID]
-		}
+		i.entry.Vector = vectors[i.entry.ID]
 		switch {
 		case i.entry.Vector != nil:
 			ready = append(ready, i)

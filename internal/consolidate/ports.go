@@ -59,8 +59,6 @@ type Record interface {
 	Tasks(ctx context.Context, f memory.TaskFilter) iter.Seq2[memory.Task, error]
 	// RemovedRelations gives the relations from or to the items that somebody removed and nobody made again.
 	RemovedRelations(ctx context.Context, namespace string, ids []string) ([]memory.Relation, error)
-	// TextVectors gives the vectors of items under a model, each of the text that its hash names; those without are left out.
-	TextVectors(ctx context.Context, namespace, model string, texts map[string]string) (map[string][]float32, error)
 	// VectorsSince names the items of which a vector under a model was recorded since a moment.
 	VectorsSince(ctx context.Context, namespace, model string, since time.Time) ([]string, error)
 	VectorRecord
@@ -68,10 +66,8 @@ type Record interface {
 
 // VectorRecord is what the record holds of vectors.
 type VectorRecord interface {
-	// ItemVectors gives the newest vector of each item under a model; items without one are left out.
-	ItemVectors(ctx context.Context, namespace, model string, ids []string) (map[string][]float32, error)
-	// StoredVectors tells of which text the newest vector of each item is, as its text hash.
-	StoredVectors(ctx context.Context, namespace, model string, ids []string) (map[string]string, error)
+	// TextVectors gives the vectors of items under a model, each of the text that its hash names; those without are left out.
+	TextVectors(ctx context.Context, namespace, model string, texts map[string]string) (map[string][]float32, error)
 	// InsertVectors stores vectors; storing one again changes nothing.
 	InsertVectors(ctx context.Context, vectors []memory.ItemVector) error
 	// ItemIDs lists the ids of items in order, whatever their status: at most so many, those after the given one.
